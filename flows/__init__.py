@@ -1,0 +1,1 @@
+"""Order of the stages, one flow a purpose."""

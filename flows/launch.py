@@ -1,0 +1,58 @@
+"""Start a flow in a process of its own, sealed from the caller's Prefect.
+
+Prefect reads settings from environment variables, a profile, and files in the current folder, once,
+when it is imported. So the flow gets a new process with none of them: no PREFECT_ variable but
+ours, a home of its own in the store, and that home as current folder.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+HOME = "prefect"
+SETTINGS = {
+    "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "shadow_model,tasks.locks",
+}
+_ROOT = Path(__file__).parents[1]
+_PATHS = frozenset({"store", "data", "recipe"})
+
+
+def launch(flow: str, parameters: Mapping[str, Any], store: Path) -> NoReturn:
+    """Become a process that runs a flow in the embedded default; see `flows.embedded`.
+
+    Args:
+        flow: Its name, as "proof".
+        parameters: Its parameters, without the store; paths may be relative.
+        store: Folder of finished stages.
+    """
+    home = store.resolve() / HOME
+    home.mkdir(parents=True, exist_ok=True)
+    job = {"flow": flow, "parameters": {**_absolute(parameters), "store": str(store.resolve())}}
+    environment = sealed_environment(os.environ, home)
+    os.chdir(home)
+    command = [sys.executable, "-m", "flows.embedded", json.dumps(job)]
+    os.execve(sys.executable, command, environment)
+
+
+def sealed_environment(environment: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return `environment` without the caller's Prefect, and with our own in `home`."""
+    kept = {k: v for k, v in environment.items() if not k.upper().startswith("PREFECT_")}
+    paths = [str(_ROOT), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, **SETTINGS, "PREFECT_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolve paths against the caller's folder; a recipe is one only if such a file is there."""
+    return {
+        name: str(Path(value).resolve())
+        if name in _PATHS and value and Path(value).exists()
+        else value
+        for name, value in parameters.items()
+        if value is not None
+    }

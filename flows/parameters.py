@@ -1,0 +1,38 @@
+"""What every flow is told: types of its parameters, and how they become a config and a chain.
+
+Top-level parameters only: a partial nested override would replace a whole part of the config.
+"""
+
+from typing import Annotated, Any
+
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import Field
+from shadow_model.config import RunConfig
+from shadow_model.recipes import load
+
+from shadow_model.store import Store
+from tasks.chain import Chain
+
+Tokens = Annotated[int | None, Field(ge=1)]
+Seed = Annotated[int | None, Field(ge=0, lt=1 << 31)]
+Hours = Annotated[float | None, Field(gt=0)]
+
+DEFAULT_STORE = ".shadow"
+MAX_WORKERS = 4
+
+
+def bounded_threads() -> Any:
+    """Return the runner of batches of shards; Prefect's own default has no bound."""
+    return ThreadPoolTaskRunner[Any](max_workers=MAX_WORKERS)
+
+
+def open_run(
+    recipe: str, store: str | None, *, refresh: bool = False, **overrides: object
+) -> tuple[RunConfig, Chain]:
+    """Return a recipe's config, with the overrides that are not None, and a chain in the store.
+
+    Raises:
+        ConfigError: The recipe is unknown, or a field of it cannot be.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    return load(recipe, **given), Chain(Store(store or DEFAULT_STORE), refresh)

@@ -1,0 +1,1 @@
+"""Raw material becoming ids, shards, bins and batches."""

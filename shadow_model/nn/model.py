@@ -1,0 +1,146 @@
+"""Shadow: frozen 512-bit codes in, a ternary body, 512 features out.
+
+    x = inp(±1 code of each row) -> body -> z = out_proj(rms(x))
+
+The table is frozen and is no part of the state dict; the loop count and sparsity are arguments.
+Names of the weights: inp.weight, out_proj.weight, alpha, {pre,core,coda}.{i} or blocks.{i}, each
+with .{q,k,v,o,f1,f2,f3,iq,ik}.weight.
+
+Legend: B batch, T tokens, d width, S query positions.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from shadow_model.errors import ConfigError
+from shadow_model.nn.block import initialise_weights
+from shadow_model.nn.body import Body
+from shadow_model.nn.config import ModelConfig, num_block_calls
+from shadow_model.nn.functional import rms, rotary_angles
+from shadow_model.nn.index import draw_query_positions
+from shadow_model.nn.linear import SharedInput, TernaryLinear, TernaryWeight, refuse_stale
+from shadow_model.table.store import BITS, Table
+
+_NUM_PROBED = 8
+"""Values of each weight that tell whether it changed."""
+
+
+class ModelOutput(NamedTuple):
+    """What a forward returns.
+
+    Attributes:
+        hidden: (B, T, 512) features that the readout compares with rows.
+        index_kl: (block calls,) float32 in training where the window has two key blocks, else None.
+    """
+
+    hidden: Tensor
+    index_kl: Tensor | None
+
+
+class Shadow(Body):
+    """The model.
+
+    Args:
+        config: Its shape.
+        table: The frozen table that its ids name.
+        seed: Of the first weights.
+    """
+
+    codes: Tensor
+
+    def __init__(self, config: ModelConfig, table: Table, seed: int = 0) -> None:
+        super().__init__(config)
+        form = {"integer": config.integer_products, "quantise": config.quantise}
+        self.inp = TernaryLinear(BITS, config.width, **form)
+        self.out_proj = TernaryLinear(config.width, BITS, **form)
+        codes = torch.from_numpy(table.bits).to(torch.int8).mul_(2).sub_(1)
+        self.register_buffer("codes", codes, persistent=False)
+        initialise_weights(self, seed)
+        self.register_load_state_dict_post_hook(lambda module, _: module.refresh())
+        self.refresh()
+
+    def forward(
+        self,
+        ids: Tensor,
+        loops: int = 2,
+        sparse: bool = False,
+        query_positions: Tensor | None = None,
+    ) -> ModelOutput:
+        """Compute the features of every position.
+
+        Args:
+            ids: (B, T) int64 rows of the table.
+            loops: Passes of the core; a flat body ignores it.
+            sparse: Whether queries read only their chosen key blocks.
+            query_positions: Of the index loss in training, (block calls, S) or (S,) for all calls;
+                without it they are those of `draw_query_positions` at seed 0, step 0.
+
+        Returns:
+            Features and index losses.
+
+        Raises:
+            ConfigError: The loop count is not within 1 and the number of alphas.
+            NumericsError: A weight changed after the last `refresh`.
+        """
+        if not torch.compiler.is_compiling():
+            self._check_fresh()
+        positions = self._positions(ids, loops, query_positions)
+        x = self.inp(self.codes[ids].to(self.inp.weight.dtype))
+        config = self.config
+        rotary = rotary_angles(ids.shape[1], config.head_width, config.rope_base, ids.device)
+        x, losses = self.run_blocks(x, rotary, loops, sparse, positions)
+        return ModelOutput(self.out_proj(rms(x)), losses)
+
+    def refresh(self) -> None:
+        """Make the ternary form of every weight; call it after each change of the weights."""
+        for module in self.modules():
+            if isinstance(module, SharedInput):
+                module.refresh()
+        self._probe = self._sample()
+
+    def _check_fresh(self) -> None:
+        # fused optimisers do not count their changes, so a few values are compared; on a device
+        # that waits for the answer, so only where no step is being timed: under no_grad
+        reads = self.config.quantise and (self.codes.is_cpu or not torch.is_grad_enabled())
+        if reads and not torch.equal(self._sample(), self._probe):
+            refuse_stale()
+
+    @torch.no_grad()
+    def _sample(self) -> Tensor:
+        weights = [m.weight for m in self.modules() if isinstance(m, TernaryWeight)]
+        return torch.cat([w.flatten()[:_NUM_PROBED] for w in weights])
+
+    def _positions(self, ids: Tensor, loops: int, given: Tensor | None) -> Tensor | None:
+        config, tokens = self.config, ids.shape[1]
+        calls = num_block_calls(config, loops)
+        if not self.training or tokens < 2 * config.index_block:
+            return None
+        if given is None:
+            block, num = config.index_block, config.num_query_positions
+            given = draw_query_positions(0, 0, calls, tokens, block, num).to(ids.device)
+        if given.dim() == 2 and len(given) != calls:
+            must, fix = f"have a row for each of {calls} block calls", "Draw them for this depth."
+            raise ConfigError("query_positions", must, tuple(given.shape), fix)
+        return given.expand(calls, -1)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.refresh()  # a copy's weights count their changes anew
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        self.refresh()
+        return self
+
+
+def body_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the named parameters of the ternary body: all but those of a memory."""
+    return {n: p for n, p in model.named_parameters() if not n.startswith("engrams.")}
+
+
+def num_body_parameters(model: nn.Module) -> int:
+    """Return how many numbers the body learns."""
+    return sum(p.numel() for p in body_parameters(model).values())

@@ -1,0 +1,229 @@
+"""All that the page says, as plain values: the JSON twin, from which the page is rendered."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shadow_model.receipt import Receipt
+from shadow_model.report.config import ReportConfig
+from shadow_model.report.entropy import held_out_entropy
+from shadow_model.report.inputs import ReportInputs, read_json
+from shadow_model.report.pairing import TOTAL, WINDOWS, paired_errors, read_windows
+from shadow_model.report.runs import METRICS, Evaluation, KindLoss, Run, read_run
+from shadow_model.report.verdict import AXES, Comparison, Verdict, judge
+from shadow_model.table.layout import KINDS
+from shadow_model.table.store import Table
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was read from the stages.
+
+    Attributes:
+        entropy_nats: Kind -> entropy of the held-out unigrams; empty without bins and table.
+        paired_errors: Kind or `TOTAL` -> standard error of the arms' difference at their ends.
+        missing: Section -> why the page goes without it.
+    """
+
+    runs: tuple[Run, ...]
+    entropy_nats: dict[str, float]
+    paired_errors: dict[str, float]
+    packed: dict[str, Any]
+    smoke: dict[str, Any]
+    speed: dict[str, Any]
+    missing: dict[str, str]
+
+    def run(self, name: str) -> Run | None:
+        """Return an arm by name, or None if it was not trained."""
+        return next((run for run in self.runs if run.name == name), None)
+
+
+def read_findings(inputs: ReportInputs) -> Findings:
+    """Read every stage that is there.
+
+    Raises:
+        DataError: A stage that is there cannot be read as what it should be.
+        LayoutError: So for the table.
+    """
+    folders = {"proof": inputs.proof, "flat": inputs.flat}
+    runs = [read_run(name, path / METRICS) for name, path in folders.items() if path]
+    return Findings(
+        runs=tuple(runs),
+        entropy_nats=_entropy(inputs),
+        paired_errors=_paired_errors(inputs),
+        packed=read_json(inputs.bins / "packed.json") if inputs.bins else {},
+        smoke=read_json(inputs.smoke / "smoke.json") if inputs.smoke else {},
+        speed=read_json(inputs.speed / "speed.json") if inputs.speed else {},
+        missing=_missing(inputs),
+    )
+
+
+def _entropy(inputs: ReportInputs) -> dict[str, float]:
+    if not (inputs.bins and inputs.table):
+        return {}
+    layout = Table.load(inputs.table / "table.npz").layout
+    return held_out_entropy(inputs.bins / "val.bin", layout)
+
+
+def _paired_errors(inputs: ReportInputs) -> dict[str, float]:
+    if not (inputs.proof and inputs.flat):
+        return {}
+    return paired_errors(read_windows(inputs.proof / WINDOWS), read_windows(inputs.flat / WINDOWS))
+
+
+def _missing(inputs: ReportInputs) -> dict[str, str]:
+    reasons = {
+        "sources": "The sources stage is not among the inputs: no picture of the data.",
+        "table": "The table stage is not among the inputs: its figures are not shown.",
+        "bins": "The pack stage is not among the inputs: no token counts, no unigram entropy.",
+        "smoke": "The smoke check was not run for this page.",
+        "speed": "The speed measurement was not run for this page.",
+        "proof": "The looped core was not trained for this page.",
+        "flat": "The flat control was not trained for this page.",
+    }
+    return {name: text for name, text in reasons.items() if getattr(inputs, name) is None}
+
+
+def page_content(findings: Findings, inputs: ReportInputs, config: ReportConfig) -> dict[str, Any]:
+    """Gather all figures of the page as JSON-able values."""
+    arms = (findings.run("proof"), findings.run("flat"))
+    verdict = judge(*arms, config.small_run_tokens, findings.paired_errors)
+    return {
+        "version": VERSION,
+        "title": config.title,
+        "verdict": _verdict(verdict),
+        "held_out": _held_out(findings),
+        "growth": [step for run in findings.runs for step in _growth(run)],
+        "costs": {run.name: _cost(run) for run in findings.runs},
+        "runs": {run.name: _run(run) for run in findings.runs},
+        "data": {k: v for k, v in findings.packed.items() if k not in {"version", "table"}},
+        "table": inputs.counts("table"),
+        "sources": inputs.counts("sources"),
+        "smoke": findings.smoke,
+        "speed": findings.speed,
+        "stages": [_stage(receipt) for receipt in inputs.receipts],
+        "environments": _environments(inputs.receipts),
+        "missing": findings.missing,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "outcome": verdict.outcome,
+        "headline": verdict.headline,
+        "by_kind": verdict.by_kind,
+        "caveats": list(verdict.caveats),
+        "comparisons": [_comparison(c) for c in verdict.comparisons],
+    }
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    arms = {"proof": comparison.proof, "flat": comparison.flat}
+    readings = {
+        name: {
+            "losses": {key: value.loss for key, value in reading.losses.items()},
+            "annealed": reading.annealed,
+            "interpolated": reading.interpolated,
+            "windows": reading.windows,
+        }
+        for name, reading in arms.items()
+    }
+    differences = {
+        name: {**asdict(d), "outcome": d.outcome} for name, d in comparison.differences.items()
+    }
+    return {
+        "axis": comparison.axis,
+        "label": AXES[comparison.axis],
+        "at": comparison.at,
+        "paired": comparison.paired,
+        **readings,
+        "flat_minus_proof": differences,
+    }
+
+
+def _held_out(findings: Findings) -> list[dict[str, Any]]:
+    rows = []
+    for kind in (*KINDS, TOTAL):
+        arms = {run.name: _ends(run, kind) for run in findings.runs}
+        if any(arms.values()):
+            entropy = findings.entropy_nats.get(kind)
+            rows.append({"kind": kind, "unigram_entropy_nats": entropy, **arms})
+    return rows
+
+
+def _ends(run: Run, kind: str) -> dict[str, Any] | None:
+    first, last = (_kind_loss(run.evaluations[place], kind) for place in (0, -1))
+    if last.loss is None:
+        return None
+    change = None if first.loss is None else last.loss - first.loss
+    return {"start": first.model_dump(), "end": last.model_dump(), "change": change}
+
+
+def _kind_loss(evaluation: Evaluation, kind: str) -> KindLoss:
+    if kind == TOTAL:
+        return KindLoss(loss=evaluation.loss, standard_error=evaluation.standard_error)
+    return evaluation.kinds.get(kind, KindLoss())
+
+
+def _growth(run: Run) -> Iterator[dict[str, Any]]:
+    """Yield what each growth of the loops did to the held-out loss, before another update."""
+    found = {(e.step, e.loops): e.loss for e in run.around_growth}
+    for growth in run.growths:
+        before = found.get((growth.step, growth.from_loops))
+        after = found.get((growth.step, growth.loops))
+        if before is not None and after is not None:
+            yield {"arm": run.name, **growth.model_dump(), "before": before, "after": after}
+
+
+def _cost(run: Run) -> dict[str, Any]:
+    last = run.evaluations[-1]
+    known: Mapping[str, Any] = {**run.start, **last.model_dump(), **run.final}
+    named = ("parameters", "step", "tokens", "elapsed_s", "train_s", "tokens_per_s", "flops")
+    told = ("peak_bytes", "device", "dtype", "threads", "status")
+    return {
+        **{name: known.get(name) for name in (*named, *told)},
+        "annealed": run.annealed,
+        "ended": bool(run.final),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    records: Mapping[str, Sequence[Any]] = {
+        "intervals": run.intervals,
+        "evaluations": run.evaluations,
+        "growths": run.growths,
+    }
+    lists = {name: [record.model_dump() for record in found] for name, found in records.items()}
+    return {"start": run.start, "final": run.final, **lists}
+
+
+def _stage(receipt: Receipt) -> dict[str, Any]:
+    record = receipt.as_input()
+    return {
+        "stage": receipt.stage,
+        "key": receipt.key,
+        "sha256": record.sha256,
+        "bytes": record.bytes,
+        "files": len(receipt.outputs),
+        "inputs": [{"stage": i.stage, "key": i.key, "sha256": i.sha256} for i in receipt.inputs],
+        "started": receipt.started,
+        "seconds": receipt.seconds,
+        "host": receipt.host,
+        "versions": receipt.versions,
+    }
+
+
+def _environments(receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+    """Group stages by the host and the versions that they ran with."""
+    found: list[dict[str, Any]] = []
+    for receipt in receipts:
+        place = {"host": receipt.host, "versions": receipt.versions}
+        known = next((f for f in found if place.items() <= f.items()), None)
+        if known is None:
+            known = {**place, "stages": []}
+            found.append(known)
+        if receipt.stage not in known["stages"]:
+            known["stages"].append(receipt.stage)
+    return found

@@ -1,0 +1,54 @@
+"""Decoded pictures of the data, as the sources stage left them, ready to stand inside a page."""
+
+import base64
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from shadow_model.errors import DataError
+
+FOLDER = "preview"
+_LARGEST_PX = 1600
+
+
+@dataclass(frozen=True)
+class Preview:
+    """One picture.
+
+    Attributes:
+        name: Of its file, without suffix, as words.
+        uri: data: URI of a PNG.
+        width_px, height_px: As embedded.
+    """
+
+    name: str
+    uri: str
+    width_px: int
+    height_px: int
+
+
+def read_previews(sources: Path, limit: int) -> list[Preview]:
+    """Read the first `limit` PNG files below the stage's preview folder, in order of their names.
+
+    Raises:
+        DataError: A file is no picture.
+    """
+    paths = sorted((sources / FOLDER).glob("*.png"))
+    return [_read(path) for path in paths[:limit]]
+
+
+def _read(path: Path) -> Preview:
+    try:
+        with Image.open(path) as file:
+            picture = file.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        fix = "Delete the sources stage's folder; the next run builds it again."
+        raise DataError(path, "be a PNG picture", error, fix) from error
+    picture.thumbnail((_LARGEST_PX, _LARGEST_PX))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    name = path.stem.replace("_", " ").replace("-", " ")
+    return Preview(name, uri, picture.width, picture.height)

@@ -1,0 +1,1 @@
+"""Codes, layout and file of the frozen table."""

@@ -1,0 +1,1 @@
+"""A training loop and its helpers."""

@@ -1,0 +1,16 @@
+"""Stage 4: does every part of the model do what it must, on synthetic spans."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shadow_model.smoke import SmokeConfig, run_smoke
+
+from tasks.environment import torch_environment
+from tasks.results import write_figures
+from tasks.stage import Work, stage_task
+
+
+@stage_task("smoke", "4 smoke check", modules=["shadow_model.smoke"], environment=torch_environment)
+def check_model(work: Work, config: SmokeConfig) -> Mapping[str, Any]:
+    """Train 30 steps on a synthetic table and check losses, gradients and levels."""
+    return write_figures(work.folder / "smoke.json", run_smoke(config, work.progress))

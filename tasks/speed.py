@@ -1,0 +1,19 @@
+"""Stage 5: how fast a training step is here."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shadow_model.speed import SpeedConfig, run_speed
+
+from shadow_model.nn.config import ModelConfig
+from tasks.environment import machine_environment
+from tasks.results import write_figures
+from tasks.stage import Work, stage_task
+
+
+@stage_task(
+    "speed", "5 speed bench", modules=["shadow_model.speed"], environment=machine_environment
+)
+def measure_speed(work: Work, config: SpeedConfig, model: ModelConfig) -> Mapping[str, Any]:
+    """Time full training steps on random ids: tokens/s, memory, utilisation."""
+    return write_figures(work.folder / "speed.json", run_speed(config, model, work.progress))

@@ -1,0 +1,52 @@
+"""The command line hands the right flow and parameters on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from flows import cli
+
+Launched = list[tuple[str, Mapping[str, Any], Path]]
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    """What would have been started."""
+    calls: Launched = []
+    monkeypatch.setattr(cli, "launch", lambda *call: calls.append(call))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flow", "given"),
+    [
+        (["run"], "proof", {"recipe": "tiny"}),
+        (["run", "small", "--tokens", "5000", "--seed", "3"], "proof", {"tokens": 5000, "seed": 3}),
+        (["run", "--data", "books", "--hours", "1.5"], "proof", {"data": "books", "hours": 1.5}),
+        (["control", "full"], "control", {"recipe": "full"}),
+        (["prepare", "mine.toml"], "prepare", {"recipe": "mine.toml"}),
+        (["smoke"], "smoke", {"recipe": "tiny"}),
+        (["speed", "full"], "speed", {"recipe": "full"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_commands_start_their_flow(
+    launched: Launched, arguments: list[str], flow: str, given: dict[str, Any]
+) -> None:
+    result = CliRunner().invoke(cli.app, [*arguments, "--store", "here"])
+    assert result.exit_code == 0, result.output
+    ((name, parameters, store),) = launched
+    assert (name, store) == (flow, Path("here"))
+    assert given.items() <= parameters.items()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--tokens", "0"], ["run", "--toekns", "5"], ["fly"]], ids=" ".join
+)
+def test_nonsense_starts_nothing(launched: Launched, arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2
+    assert not launched
