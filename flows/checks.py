@@ -17,7 +17,7 @@ def smoke(recipe: str = "tiny", *, store: str | None = None, seed: Seed = None) 
         store: Folder of finished stages; .shadow in the working folder if empty.
         seed: Decides every random choice; the recipe's own if empty.
     """
-    config, chain = open_run(recipe, store, refresh=True, seed=seed)
+    config, chain = open_run(recipe, store, refresh=True, seed=seed, with_data=False)
     return chain.run(check_model, config.smoke)
 
 
@@ -29,5 +29,5 @@ def speed(recipe: str = "tiny", *, store: str | None = None) -> Receipt:
         recipe: tiny, small, full, reference, or the path of a TOML recipe.
         store: Folder of finished stages; .shadow in the working folder if empty.
     """
-    config, chain = open_run(recipe, store, refresh=True)
+    config, chain = open_run(recipe, store, refresh=True, with_data=False)
     return chain.run(measure_speed, config.speed, config.proof.model)

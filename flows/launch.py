@@ -20,7 +20,6 @@ SETTINGS = {
     "PREFECT_LOGGING_EXTRA_LOGGERS": "shadow_model,tasks.locks",
 }
 _ROOT = Path(__file__).parents[1]
-_PATHS = frozenset({"store", "data", "recipe"})
 
 
 def launch(flow: str, parameters: Mapping[str, Any], store: Path) -> NoReturn:
@@ -48,11 +47,11 @@ def sealed_environment(environment: Mapping[str, str], home: Path) -> dict[str, 
 
 
 def _absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve paths against the caller's folder; a recipe is one only if such a file is there."""
-    return {
-        name: str(Path(value).resolve())
-        if name in _PATHS and value and Path(value).exists()
-        else value
-        for name, value in parameters.items()
-        if value is not None
-    }
+    """Leave out what is not given, and resolve paths against the caller's folder."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    paths = {name for name, value in given.items() if name == "data" or _is_recipe_file(value)}
+    return {n: str(Path(v).resolve()) if n in paths else v for n, v in given.items()}
+
+
+def _is_recipe_file(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(".toml")

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import Field
+
 from shadow_model.config import RunConfig
 from shadow_model.recipes import load
-
 from shadow_model.store import Store
 from tasks.chain import Chain
 
@@ -27,7 +27,7 @@ def bounded_threads() -> Any:
 
 
 def open_run(
-    recipe: str, store: str | None, *, refresh: bool = False, **overrides: object
+    recipe: str, store: str | None, *, refresh: bool = False, **overrides: Any
 ) -> tuple[RunConfig, Chain]:
     """Return a recipe's config, with the overrides that are not None, and a chain in the store.
 

@@ -23,17 +23,15 @@ from shadow_model.nn.config import ModelConfig
 from shadow_model.nn.index import select_blocks
 from shadow_model.nn.kinds import next_kinds
 from shadow_model.nn.linear import TernaryWeight
-from shadow_model.nn.model import Shadow
 from shadow_model.nn.quant import int8_parts, key_value, ternary
-from shadow_model.nn.readout import Readout
 from shadow_model.progress import Progress, silent
 from shadow_model.schema import Schema
 from shadow_model.table.layout import KINDS
 from shadow_model.table.store import BITS, Table
 from shadow_model.table.synthetic import synthetic_spans, synthetic_table
-from shadow_model.train.config import LengthStage, TrainConfig
+from shadow_model.train.config import ArmConfig, LengthStage, TrainConfig
 from shadow_model.train.device import Device, DeviceName, choose_device
-from shadow_model.train.optim import build_optimizer
+from shadow_model.train.run import new_learner
 from shadow_model.train.schedule import Phase
 from shadow_model.train.step import Learner, TokenBatch, update
 
@@ -169,13 +167,11 @@ def _learner(config: SmokeConfig, table: Table) -> Learner:
         batch_tokens=batch_tokens,
         lengths=(LengthStage(from_frac=0.0, ctx_tokens=config.ctx_tokens),),
         micro_batches_large=1,
+        loops=config.loops,
         lr=config.lr,
         seed=config.seed,
     )
-    model = Shadow(config.model, table, config.seed).to(device.device).train()
-    readout = Readout(table).to(device.device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    return Learner(model, readout, build_optimizer(model, train), parameters, train, device)
+    return new_learner(ArmConfig(tag="smoke", model=config.model, train=train), table, device)
 
 
 def _batch(config: SmokeConfig, table: Table, seed: int, device: Device) -> TokenBatch:
@@ -257,7 +253,7 @@ def _sparse_is_dense(config: SmokeConfig) -> Check:
     sparse = sparse_attention(query, key, value, everything, block)
     slopes = [torch.autograd.grad((out**2).sum(), (query, key, value)) for out in (dense, sparse)]
     pairs = [(dense, sparse), *zip(*slopes, strict=True)]
-    apart = max(float((a - b).abs().max() / a.abs().max()) for a, b in pairs)
+    apart = max(float(((a - b).abs().max() / a.abs().max()).detach()) for a, b in pairs)
     fewer = bool(some.sum() < everything.sum())
     # 1e-12: float64 sums of another order; what is selected must differ when less is asked for
     passed = apart < 1e-12 and fewer
@@ -277,7 +273,7 @@ def _chunked_is_plain(config: SmokeConfig, trained: _Trained) -> Check:
         _plain_loss(table, hidden, ids, targets),
     ]
     slopes = [torch.autograd.grad(loss, hidden)[0] for loss in losses]
-    apart = abs(float((losses[0] - losses[1]) / losses[1]))
+    apart = abs(float(((losses[0] - losses[1]) / losses[1]).detach()))
     slope_apart = float((slopes[0] - slopes[1]).norm() / slopes[1].norm())
     # 1e-5: float32 sums over 16,000 rows in another order
     passed = apart < 1e-5 and slope_apart < 1e-5

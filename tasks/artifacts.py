@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,15 @@ def receipt_markdown(label: str, receipt: Receipt, folder: Path) -> str:
             f"Key `{receipt.key}`, {receipt.started} to {receipt.ended}, in `{folder}`",
             "## Figures",
             *_table(("figure", "value"), _figures(receipt.counts)),
+            *_nested_tables(receipt.counts),
             "## Read",
             *_table(("stage", "key", "sha256", "bytes"), inputs),
             "## Written",
             *_table(("file", "sha256", "bytes"), files),
             "## Config",
             f"```json\n{config}\n```",
+            "## Versions",
+            *_table(("package", "version"), receipt.versions.items()),
         ]
     )
 
@@ -67,19 +70,30 @@ def _figures(counts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
     for name, value in counts.items():
         if isinstance(value, Mapping):
             yield from _figures(value, f"{prefix}{name}.")
-        elif isinstance(value, float):
-            yield f"{prefix}{name}", f"{value:,.6g}"
-        else:
-            yield f"{prefix}{name}", f"{value:,}" if isinstance(value, int) else _cell(value)
+        elif not _is_table(value):
+            yield f"{prefix}{name}", _cell(value)
+
+
+def _nested_tables(counts: Mapping[str, Any]) -> Iterator[str]:
+    for name, rows in counts.items():
+        if _is_table(rows):
+            yield f"### {name}"
+            yield from _table(list(rows[0]), ([_cell(v) for v in row.values()] for row in rows))
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.replace("|", "\\|").replace("\n", " ")[:200]
 
 
-def _table(
-    header: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]
-) -> list[str]:
+def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shadow_model.data.pack import PackConfig, pack_bins
-
 from shadow_model.receipt import Receipt
 from tasks.stage import Work, stage_task
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shadow_model.smoke import SmokeConfig, run_smoke
+from prefect import get_run_logger
 
+from shadow_model.smoke import SmokeConfig, run_smoke
 from tasks.environment import torch_environment
 from tasks.results import write_figures
 from tasks.stage import Work, stage_task
@@ -13,4 +14,7 @@ from tasks.stage import Work, stage_task
 @stage_task("smoke", "4 smoke check", modules=["shadow_model.smoke"], environment=torch_environment)
 def check_model(work: Work, config: SmokeConfig) -> Mapping[str, Any]:
     """Train 30 steps on a synthetic table and check losses, gradients and levels."""
-    return write_figures(work.folder / "smoke.json", run_smoke(config, work.progress))
+    figures = run_smoke(config, work.progress)
+    for row in figures["rows"]:
+        get_run_logger().info("%-28s %s: %s", row["name"], row["must"], row["found"])
+    return write_figures(work.folder / "smoke.json", figures)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shadow_model.speed import SpeedConfig, run_speed
-
 from shadow_model.nn.config import ModelConfig
+from shadow_model.speed import SpeedConfig, run_speed
 from tasks.environment import machine_environment
 from tasks.results import write_figures
 from tasks.stage import Work, stage_task

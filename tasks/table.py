@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shadow_model.receipt import Receipt
 from shadow_model.data.table_stage import build_table
+from shadow_model.receipt import Receipt
 from shadow_model.table.config import TableConfig
 from tasks.stage import Work, stage_task
 

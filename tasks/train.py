@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import get_run_logger
-from shadow_model.train.trainer import TrainJob
 
 from shadow_model.errors import ShadowError
 from shadow_model.progress import Progress
@@ -22,6 +21,7 @@ from shadow_model.receipt import Receipt
 from shadow_model.train.config import ArmConfig
 from shadow_model.train.main import BAD_INPUT, PROGRESS_PREFIX
 from shadow_model.train.telemetry import read_metrics
+from shadow_model.train.trainer import TrainJob
 from tasks.child import ChildDiedError, checked_child
 from tasks.environment import torch_environment
 from tasks.stage import Work, stage_task

@@ -9,6 +9,7 @@ where its products are the float ones, 1e-3 where they are integer ones.
 """
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,15 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = json.loads((GOLDEN / "cases.json").read_text())
 NAMES = ("loop_small", "loop_gqa_ragged", "flat_small")
 RUNS = [(name, run) for name in NAMES for run in CASES[name]["runs"]]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Run a test on one thread: the operators are too small for more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class Bounds(NamedTuple):

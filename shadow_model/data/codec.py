@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as dump_tensors
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 from shadow_model.data.codebook import (
     CodecConfig,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from shadow_model.data.coding import Coder, ShardFigures, write_item_shard, write_text_shards
 from shadow_model.data.fitting import choose_codecs, choose_pieces, items_by_kind, save_layout

@@ -96,7 +96,7 @@ def save_checkpoint(
     state: TrainingState,
     keep: int,
 ) -> Path:
-    """Write a checkpoint whole, then remove all but the last.
+    """Write a checkpoint whole, then remove all but the last, and what a kill left half-written.
 
     Args:
         folder: Of all checkpoints of the run; made if absent.
@@ -121,7 +121,7 @@ def save_checkpoint(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     _sync(folder)
-    for old in _steps(folder)[keep:]:
+    for old in (*_steps(folder)[keep:], *folder.glob(f"{_TEMPORARY}*")):
         shutil.rmtree(old)
     return final
 

@@ -34,7 +34,7 @@ from shadow_model.train.checkpoint import (
     save_checkpoint,
 )
 from shadow_model.train.clock import Clock
-from shadow_model.train.config import TrainConfig, TrainJob
+from shadow_model.train.config import ArmConfig, TrainConfig, TrainJob
 from shadow_model.train.device import Device, choose_device
 from shadow_model.train.feed import Feed
 from shadow_model.train.flops import flops_until, mean_rows
@@ -182,7 +182,7 @@ def open_run(job: TrainJob) -> Run:
     link_table(job.table, job.work / TABLE)
     table = Table.load(job.table)
     check_same(job)
-    learner = build_learner(job, table, device)
+    learner = new_learner(job.arm, table, device)
     newest = latest_checkpoint(job.work / CHECKPOINTS)
     checkpoint = read_checkpoint(newest) if newest else None
     state = checkpoint.state if checkpoint else None
@@ -211,10 +211,10 @@ def open_run(job: TrainJob) -> Run:
     return run
 
 
-def build_learner(job: TrainJob, table: Table, device: Device) -> Learner:
+def new_learner(arm: ArmConfig, table: Table, device: Device) -> Learner:
     """Build model, readout and optimiser, with first weights drawn from the run's seed."""
-    config = job.arm.train
-    model = Shadow(job.arm.model, table, config.seed).to(device.device).train()
+    config = arm.train
+    model = Shadow(arm.model, table, config.seed).to(device.device).train()
     if config.compile:
         for module in model.modules():
             if isinstance(module, Block):

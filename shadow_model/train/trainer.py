@@ -87,6 +87,8 @@ def _loop(run: Run, progress: Progress, stop: Stop) -> dict[str, Any]:
         batch = run.windows.next(phase.ctx_tokens, config.batch_tokens // phase.ctx_tokens)
         stats = update(run.learner, run.train_feed.load(batch), phase, run.step)
         run.interval.add(stats, run.step, batch.starts, config.batch_tokens)
+        if run.device.device.type == "cpu":  # nothing to wait for
+            run.interval.check()
         run.step += 1
         if run.step % config.log_every_steps == 0 or run.step == num_steps:
             _record_interval(run, phase)

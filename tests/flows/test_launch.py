@@ -42,8 +42,7 @@ def test_paths_are_resolved_against_the_callers_folder(
 
     monkeypatch.setattr(os, "execve", execve)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.toml").write_text('base = "tiny"')
-    parameters = {"recipe": "mine.toml", "data": None, "tokens": 5}
+    parameters = {"recipe": "mine.toml", "data": "books", "seed": None, "tokens": 5}
     launch("proof", parameters, Path("store"))  # type: ignore[unused-coroutine]
     assert called["path"] == sys.executable
     assert called["cwd"] == tmp_path / "store" / "prefect"
@@ -51,17 +50,19 @@ def test_paths_are_resolved_against_the_callers_folder(
         "flow": "proof",
         "parameters": {
             "recipe": str(tmp_path / "mine.toml"),
+            "data": str(tmp_path / "books"),
             "tokens": 5,
             "store": str(tmp_path / "store"),
         },
     }
 
 
-def test_a_name_that_is_no_file_stays_a_name(
+def test_a_recipe_name_stays_a_name_though_a_folder_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda _p, command, _e: jobs.append(json.loads(command[-1])))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
     launch("smoke", {"recipe": "tiny"}, tmp_path)  # type: ignore[unused-coroutine]
     assert jobs[0]["parameters"]["recipe"] == "tiny"

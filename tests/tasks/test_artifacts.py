@@ -12,7 +12,13 @@ def receipt(stage: str, *inputs: str, key: str = "0" * 32) -> Receipt:
         key=key,
         inputs=tuple(InputRecord(stage=i, key="1" * 32, sha256="2" * 64, bytes=5) for i in inputs),
         outputs=tuple(FileRecord(name=f"part_{n}", sha256="3" * 64, bytes=1000) for n in range(25)),
-        counts={"tokens": 1234567, "loss": 0.123456789, "by": {"kind": "a|b"}, "list": [1, 2]},
+        counts={
+            "tokens": 1234567,
+            "loss": 0.123456789,
+            "by": {"kind": "a|b"},
+            "list": [1, 2],
+            "rows": [{"check": "alpha", "ok": True}],
+        },
         config={"seed": 0},
     )
 
@@ -29,6 +35,8 @@ def test_receipt_shows_figures_inputs_and_files() -> None:
     assert "| by.kind | a\\|b |" in text
     assert "| sources | 111111111111 | 222222222222 | 5 |" in text
     assert "| and 5 more |  | 5,000 |" in text
+    assert "| list | [1, 2] |" in text
+    assert "### rows\n| check | ok |\n| --- | --- |\n| alpha | true |" in text
     assert '"seed": 0' in text
 
 

@@ -115,7 +115,7 @@ def test_loading_casting_and_copying_refresh() -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_compiles_into_one_graph(sparse: bool) -> None:
-    model = Shadow(CONFIG, TABLE)
+    model = Shadow(CONFIG.replace(prelude=0, coda=0), TABLE).double()
     results = []
     for run in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
         out = run(IDS, loops=2, sparse=sparse, query_positions=POSITIONS)
@@ -123,5 +123,5 @@ def test_compiles_into_one_graph(sparse: bool) -> None:
         gradients: list[Tensor] = [p.grad.clone() for p in model.parameters()]
         results.append((out.hidden.detach(), gradients))
         model.zero_grad()
-    # 1e-4: decompositions sum in another order; a rounding step that moves would show as 1e-2
-    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-5)
+    # 1e-5: index scores are float32 and sum in another order; all else is float64
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)

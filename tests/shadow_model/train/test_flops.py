@@ -18,9 +18,7 @@ from shadow_model.train.schedule import phase_at
 ROWS = 65_604
 
 
-@pytest.mark.parametrize(
-    ("flat", "loops", "mega"), [(10, 1, 362), (0, 2, 498), (0, 4, 768)]
-)
+@pytest.mark.parametrize(("flat", "loops", "mega"), [(10, 1, 362), (0, 2, 498), (0, 4, 768)])
 def test_published_values(flat: int, loops: int, mega: int) -> None:
     flops = flops_per_token(ModelConfig(flat=flat), 2048, loops, ROWS)
     assert round(flops / 1e6) == mega

@@ -1,0 +1,256 @@
+"""Whole runs as functions, and how a recipe file changes one.
+
+The control of each is one `replace` of its proof: the difference reads in `flat_control`.
+
+A recipe file is TOML; it names a recipe to start from and the fields it changes:
+
+    base = "small"
+    [[sources.inputs]]
+    name = "books"
+    kind = "text"
+    path = "books/"
+    [proof.train]
+    tokens = 100_000_000
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shadow_model.config import RunConfig
+from shadow_model.data.folder import folder_inputs
+from shadow_model.data.inputs import SourceInput, SourcesConfig
+from shadow_model.data.pack import PackConfig
+from shadow_model.errors import ConfigError
+from shadow_model.nn.config import ModelConfig
+from shadow_model.report.config import ReportConfig
+from shadow_model.schema import Schema
+from shadow_model.speed import SpeedConfig
+from shadow_model.table.config import TableConfig
+from shadow_model.train.config import ArmConfig, LengthStage, TrainConfig
+
+Inputs = tuple[SourceInput, ...]
+SomeSchema = TypeVar("SomeSchema", bound=Schema)
+DEMO_INPUTS: Inputs = (
+    SourceInput(lane="knowledge", name="documentation", kind="demo_text", max_bytes=6_000_000),
+    SourceInput(lane="understanding", name="samples", kind="demo_media"),
+)
+
+
+def flat_control(proof: ArmConfig, tag: str, blocks: int, tokens: int) -> ArmConfig:
+    """Return the control of a proof: as many untied blocks, for so many tokens."""
+    model = proof.model.replace(flat=blocks)
+    return proof.replace(tag=tag, model=model, train=proof.train.replace(tokens=tokens))
+
+
+def tiny(inputs: Inputs | None = None) -> RunConfig:
+    """A CPU, minutes: the embedded data, a small model, growth, one longer context."""
+    proof = ArmConfig(
+        tag="proof",
+        model=ModelConfig(
+            width=128, heads=4, prelude=1, core=2, coda=1, index_block=32, index_top=8
+        ),
+        train=TrainConfig(
+            tokens=240 * 1024,
+            batch_tokens=2048,
+            lengths=(
+                LengthStage(from_frac=0, ctx_tokens=256),
+                LengthStage(from_frac=0.92, ctx_tokens=512),
+            ),
+            micro_batches_large=1,
+            sparse_from_ctx_tokens=512,
+            lr=3e-3,
+            warmup_frac=0.05,
+            log_every_steps=5,
+            evaluate_every_steps=40,
+            evaluate_ctx_tokens=512,
+            evaluate_tokens=32_768,
+            evaluate_final_tokens=32_768,
+            checkpoint_every_steps=40,
+        ),
+    )
+    return RunConfig(
+        name="tiny",
+        sources=SourcesConfig(
+            inputs=inputs or DEMO_INPUTS, num_pieces=8192, shard_tokens=65_536, val_every=11
+        ),
+        pack=PackConfig(val_every=11),
+        speed=SpeedConfig(ctx_tokens=256, windows=8, num_lang=8192),
+        proof=proof,
+        control=flat_control(proof, "flat4", blocks=4, tokens=proof.train.tokens),
+        report=ReportConfig(title="Shadow proof, tiny"),
+    )
+
+
+def small(inputs: Inputs | None = None) -> RunConfig:
+    """One consumer GPU, hours: d 256 on all of the embedded data, or on the user's own."""
+    proof = ArmConfig(
+        tag="proof",
+        model=ModelConfig(width=256, heads=4, prelude=1, core=4, coda=1),
+        train=TrainConfig(
+            tokens=8_000 * 16_384,
+            batch_tokens=16_384,
+            lengths=(
+                LengthStage(from_frac=0, ctx_tokens=1024),
+                LengthStage(from_frac=0.92, ctx_tokens=2048),
+                LengthStage(from_frac=0.97, ctx_tokens=4096),
+            ),
+            lr=1e-3,
+            max_epochs=64,
+            checkpoint_every_steps=1000,
+        ),
+    )
+    documentation = DEMO_INPUTS[0].replace(max_bytes=None)
+    return RunConfig(
+        name="small",
+        sources=SourcesConfig(
+            inputs=inputs or (documentation, *DEMO_INPUTS[1:]),
+            num_pieces=16_384,
+            shard_tokens=65_536,
+            val_every=11,
+        ),
+        pack=PackConfig(val_every=11),
+        speed=SpeedConfig(ctx_tokens=1024, windows=16, num_lang=16_384),
+        proof=proof,
+        control=flat_control(proof, "flat6", blocks=6, tokens=proof.train.tokens),
+        report=ReportConfig(title="Shadow proof, small"),
+    )
+
+
+def full(inputs: Inputs | None = None) -> RunConfig:
+    """The real run: 2.3e9 tokens at d 512 on one data-centre GPU, on data that the user names.
+
+    Raises:
+        ConfigError: No data is named.
+    """
+    if inputs is None:
+        must, fix = "name its data", "Add `--data FOLDER`, or [[sources.inputs]] in a recipe file."
+        raise ConfigError("recipe full", must, "none", fix)
+    proof = ArmConfig(tag="proof", model=ModelConfig(), train=TrainConfig(tokens=2_300_000_000))
+    return RunConfig(
+        name="full",
+        sources=SourcesConfig(inputs=inputs, num_pieces=131_072, shard_tokens=1 << 20),
+        table=TableConfig(num_lang=65_536),
+        proof=proof,
+        control=flat_control(proof, "flat10", blocks=10, tokens=460_000_000),
+        report=ReportConfig(title="Shadow proof"),
+    )
+
+
+def reference(inputs: Inputs | None = None) -> RunConfig:
+    """The full run with the reference's own choices where ours differ; see each field."""
+    run = full(inputs)
+    proof = run.proof.replace(
+        model=run.proof.model.replace(integer_products=False),
+        train=run.proof.train.replace(sampling="random"),
+    )
+    control = flat_control(proof, run.control.tag, 10, run.control.train.tokens)
+    return run.replace(name="reference", proof=proof, control=control)
+
+
+RECIPES: Mapping[str, Callable[[Inputs | None], RunConfig]] = {
+    "tiny": tiny,
+    "small": small,
+    "full": full,
+    "reference": reference,
+}
+
+
+def load(
+    recipe: str | Path,
+    *,
+    data: str | Path | None = None,
+    tokens: int | None = None,
+    seed: int | None = None,
+    hours: float | None = None,
+    with_data: bool = True,
+) -> RunConfig:
+    """Return a recipe's whole config.
+
+    Args:
+        recipe: A recipe's name, or the path of a recipe file (it ends in .toml).
+        data: Folder of the user's own data, in place of the recipe's.
+        tokens: Training tokens of the proof; the control's change in proportion.
+        seed: Of first weights, windows and index positions of both arms, and of the smoke check.
+        hours: Wall-clock budget of each arm.
+        with_data: False for checks that read none, so that none need be named.
+
+    Raises:
+        ConfigError: The recipe is unknown, or a field of it is unknown or cannot be.
+        DataError: The data folder holds nothing that can be read.
+    """
+    inputs = folder_inputs(Path(data)) if data is not None else None
+    if not with_data:
+        inputs = DEMO_INPUTS
+    if str(recipe).endswith(".toml"):
+        run = _from_file(Path(recipe), inputs)
+    else:
+        run = _named(str(recipe), "recipe")(inputs)
+    changes = {"tokens": tokens, "seed": seed, "hours": hours}
+    train = {name: value for name, value in changes.items() if value is not None}
+    run = _with_proof(run, run.proof.replace(train=run.proof.train.replace(**train)))
+    return run if seed is None else run.replace(smoke=run.smoke.replace(seed=seed))
+
+
+def _named(name: str, where: str) -> Callable[[Inputs | None], RunConfig]:
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "A recipe file ends in .toml."
+        raise ConfigError(where, f"be one of {', '.join(RECIPES)}", repr(name), hint)
+    return RECIPES[name]
+
+
+def _with_proof(run: RunConfig, proof: ArmConfig) -> RunConfig:
+    """Change the proof, and the control with it."""
+    share = run.control.train.tokens / run.proof.train.tokens
+    tokens = round(share * proof.train.tokens)
+    control = flat_control(proof, run.control.tag, run.control.model.flat, tokens)
+    return run.replace(proof=proof, control=control)
+
+
+def _from_file(path: Path, inputs: Inputs | None) -> RunConfig:
+    changes = _read(path)
+    base = _named(str(changes.pop("base", "")), f"{path}: base")
+    stated = changes.get("sources", {}).get("inputs")
+    if inputs is None and isinstance(stated, list):
+        inputs = tuple(_input(item, path) for item in stated)
+    run = base(inputs)
+    changes.setdefault("name", path.stem)
+    if inputs is not None and isinstance(changes.get("sources"), dict):
+        changes["sources"] = {**changes["sources"], "inputs": inputs}
+    if "proof" in changes:
+        run = _with_proof(run, _changed(run.proof, changes.pop("proof"), path))
+    return _changed(run, changes, path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        fix = 'Write `base = "tiny"` and the fields to change.'
+        raise ConfigError(path, "be a TOML recipe file", error, fix) from error
+
+
+def _input(stated: Mapping[str, Any], file: Path) -> SourceInput:
+    """Read one input; its path is relative to the recipe file."""
+    fields = dict(stated)
+    if "path" in fields:
+        fields["path"] = file.resolve().parent / Path(str(fields["path"])).expanduser()
+    return SourceInput.parse(fields, f"{file}: sources.inputs")
+
+
+def _changed(config: SomeSchema, changes: Mapping[str, Any], where: Path) -> SomeSchema:
+    return type(config).parse(_merged(config, changes), where)
+
+
+def _merged(config: Schema, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a config with changes merged in, part by part."""
+    fields: dict[str, Any] = dict(config)
+    for name, change in changes.items():
+        part = fields.get(name)
+        if isinstance(part, Schema) and isinstance(change, Mapping):
+            change = _merged(part, change)  # noqa: PLW2901
+        fields[name] = change
+    return fields
