@@ -171,7 +171,11 @@ def _learner(config: SmokeConfig, table: Table) -> Learner:
         lr=config.lr,
         seed=config.seed,
     )
-    return new_learner(ArmConfig(tag="smoke", model=config.model, train=train), table, device)
+    return new_learner(
+        ArmConfig.parse({"tag": "smoke", "model": config.model, "train": train}, "smoke"),
+        table,
+        device,
+    )
 
 
 def _batch(config: SmokeConfig, table: Table, seed: int, device: Device) -> TokenBatch:

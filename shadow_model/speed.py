@@ -122,7 +122,7 @@ def measure_ceiling(device: Device) -> float:
 def _prepare(config: SpeedConfig, model: ModelConfig, device: Device) -> Callable[[int], None]:
     """Return a function that does the update of a given number."""
     table = synthetic_table(config.num_lang, config.seed)
-    arm = ArmConfig(tag="speed", model=model, train=_train_config(config))
+    arm = ArmConfig.parse({"tag": "speed", "model": model, "train": _train_config(config)}, "speed")
     learner = new_learner(arm, table, device)
     phase = Phase(config.ctx_tokens, config.loops, config.sparse, config.micro_batches)
     generator = torch.Generator().manual_seed(config.seed)
@@ -217,5 +217,8 @@ def main(
     Console().print(shown)
 
 
+app = typer.Typer(add_completion=False)
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

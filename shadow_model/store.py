@@ -88,7 +88,7 @@ class Store:
         return None
 
     def damage(self, identity: Identity) -> str | None:
-        """Return why what stands in a stage's folder is no hit, or None where it is, or is absent."""
+        """Return why a stage's folder is no hit; None where it is one, or is absent."""
         folder = self.folder(identity)
         if not folder.exists():
             return None

@@ -33,11 +33,9 @@ def frozen_cross_entropy(
         scale: Of the products, before the bias.
 
     Returns:
-        (N,) nats, float32 at least.
+        (N,) nats, in the dtype of the rows (float32).
     """
-    if features.is_cuda and liger_cross_entropy is not None:
-        return liger_cross_entropy(features * scale, rows, bias, targets)
-    losses: Tensor = _FrozenCrossEntropy.apply(features.float(), rows, bias, targets, scale)
+    losses: Tensor = _FrozenCrossEntropy.apply(features, rows, bias, targets, scale)
     return losses
 
 
@@ -47,18 +45,34 @@ class _FrozenCrossEntropy(torch.autograd.Function):
         ctx: Any, features: Tensor, rows: Tensor, bias: Tensor, targets: Tensor, scale: float
     ) -> Tensor:
         learns = ctx.needs_input_grad[0]
-        chunk = max(16, CHUNK_BYTES // (rows.shape[0] * features.element_size()))
-        chunks = zip(features.split(chunk), targets.split(chunk), strict=True)
+        ctx.dtype = features.dtype
         with torch.autocast(features.device.type, enabled=False):
-            parts = [_chunk_losses(f, rows, bias, t, scale, learns) for f, t in chunks]
+            if features.is_cuda and liger_cross_entropy is not None:
+                losses, slope = liger_cross_entropy(features * scale, rows, bias, targets, learns)
+                slope = slope * scale
+            else:
+                losses, slope = _chunked(
+                    features.to(rows.dtype), rows, bias, targets, scale, learns
+                )
         if learns:
-            ctx.save_for_backward(torch.cat([slope for _, slope in parts]))
-        return torch.cat([losses for losses, _ in parts])
+            ctx.save_for_backward(slope)
+        return losses
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
-        return slope * grad[:, None], None, None, None, None
+        return (slope * grad[:, None]).to(ctx.dtype), None, None, None, None
+
+
+def _chunked(
+    features: Tensor, rows: Tensor, bias: Tensor, targets: Tensor, scale: float, learns: bool
+) -> tuple[Tensor, Tensor]:
+    chunk = max(16, CHUNK_BYTES // (rows.shape[0] * features.element_size()))
+    parts = [
+        _chunk_losses(f, rows, bias, t, scale, learns)
+        for f, t in zip(features.split(chunk), targets.split(chunk), strict=True)
+    ]
+    return torch.cat([losses for losses, _ in parts]), torch.cat([slope for _, slope in parts])
 
 
 def _chunk_losses(
