@@ -1,31 +1,23 @@
 """The embedded default: a flow with a Prefect API of its own that ends with it.
 
 `python -m flows.embedded '{"flow": "proof", "parameters": {...}}'`, as `flows.launch` starts it.
-The API starts while torch is imported, and stops only once all task runs are recorded: it would
-drop the last ones otherwise.
+The API starts while torch is imported, and stops only once all task runs are recorded.
 Exit codes: 0 done, 1 failed, 2 bad input or config, 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
 import importlib
 import json
-import logging
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
-from uuid import UUID
 
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import TaskRunFilter, TaskRunFilterId
 from prefect.exceptions import TerminationSignal
-from prefect.logging.handlers import APILogHandler
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
+from flows.api import own_api, recorded_task_runs
 from flows.terminal import shown_progress
 from shadow_model.errors import ShadowError
 from shadow_model.receipt import Receipt
@@ -39,21 +31,6 @@ FLOWS = {
     "speed": "flows.checks",
 }
 FAILED, BAD_INPUT = 1, 2
-DRAIN_S = 60.0
-_POLL_S = 0.2
-
-
-class TaskRunIds(logging.Handler):
-    """Collects the ids of the task runs that end, from what Prefect logs of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: set[UUID] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note the task run of a log record, if it has one."""
-        if ident := getattr(record, "task_run_id", None):
-            self.ids.add(UUID(str(ident)))
 
 
 def main(arguments: list[str]) -> int:
@@ -66,6 +43,7 @@ def main(arguments: list[str]) -> int:
         The exit code.
     """
     job = json.loads(arguments[0])
+    signal.signal(signal.SIGTERM, _stop)  # after its own clean-up, Prefect hands the signal on
     try:
         with shown_progress(), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             outcome = run_embedded(job["flow"], job["parameters"])
@@ -88,54 +66,18 @@ def run_embedded(flow: str, parameters: Mapping[str, Any]) -> Receipt | BaseExce
     Returns:
         What the flow returns, or the exception that it failed with.
     """
-    with _api() as wait_for_api:
+    with own_api() as wait_until_up:
         function = getattr(importlib.import_module(FLOWS[flow]), flow)
-        wait_for_api()
-        with _recorded_task_runs():
+        wait_until_up()
+        with recorded_task_runs():
             state = function(**parameters, return_state=True)
             outcome = state.result(raise_on_failure=False)
     assert isinstance(outcome, Receipt | BaseException)
     return outcome
 
 
-@contextmanager
-def _api() -> Iterator[Callable[[], None]]:
-    server = SubprocessASGIServer()
-    starting = threading.Thread(target=server.start, daemon=True)
-    starting.start()
-    try:
-        yield starting.join
-    finally:
-        starting.join()
-        server.stop()
-
-
-@contextmanager
-def _recorded_task_runs() -> Iterator[None]:
-    logger, handler = logging.getLogger("prefect.task_runs"), TaskRunIds()
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        _drain(handler.ids)
-
-
-def _drain(ids: set[UUID]) -> None:
-    APILogHandler().flush()
-    end = time.monotonic() + DRAIN_S
-    with get_client(sync_client=True) as client:
-        while missing := ids - _ended(client, ids):
-            if time.monotonic() > end:
-                logging.getLogger("prefect").warning("%d task runs not recorded", len(missing))
-                return
-            time.sleep(_POLL_S)
-
-
-def _ended(client: Any, ids: set[UUID]) -> set[UUID]:
-    wanted = TaskRunFilter(id=TaskRunFilterId(any_=list(ids)))
-    runs = client.read_task_runs(task_run_filter=wanted)
-    return {run.id for run in runs if run.state and run.state.is_final()}
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise TerminationSignal(signal=number)
 
 
 def _tell_error(error: ShadowError) -> None:

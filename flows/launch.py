@@ -17,7 +17,7 @@ SETTINGS = {
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_EXTRA_LOGGERS": "shadow_model,tasks.locks",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "shadow_model",
 }
 _ROOT = Path(__file__).parents[1]
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from prefect import flow
-from shadow_model.config import RunConfig
 
 from flows.parameters import Seed, bounded_threads, open_run
+from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
 from tasks.chain import Chain
 from tasks.pack import make_bins

@@ -26,6 +26,15 @@ CANNOT_CHANGE_RESULTS = frozenset(
         "shadow_model.progress",
         "shadow_model.receipt",
         "shadow_model.store",
+        "tasks",
+        "tasks.artifacts",
+        "tasks.caching",
+        "tasks.chain",
+        "tasks.child",
+        "tasks.environment",  # what it finds is part of the identity by itself
+        "tasks.locks",
+        "tasks.progress",
+        "tasks.stage",
     }
 )
 

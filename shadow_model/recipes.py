@@ -17,7 +17,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from shadow_model.config import RunConfig
 from shadow_model.data.folder import folder_inputs
@@ -53,8 +53,8 @@ def tiny(inputs: Inputs | None = None) -> RunConfig:
             width=128, heads=4, prelude=1, core=2, coda=1, index_block=32, index_top=8
         ),
         train=TrainConfig(
-            tokens=240 * 1024,
-            batch_tokens=2048,
+            tokens=192 * 1024,
+            batch_tokens=1024,
             lengths=(
                 LengthStage(from_frac=0, ctx_tokens=256),
                 LengthStage(from_frac=0.92, ctx_tokens=512),
@@ -63,12 +63,13 @@ def tiny(inputs: Inputs | None = None) -> RunConfig:
             sparse_from_ctx_tokens=512,
             lr=3e-3,
             warmup_frac=0.05,
-            log_every_steps=5,
-            evaluate_every_steps=40,
+            log_every_steps=8,
+            evaluate_every_steps=64,
             evaluate_ctx_tokens=512,
-            evaluate_tokens=32_768,
-            evaluate_final_tokens=32_768,
-            checkpoint_every_steps=40,
+            evaluate_tokens=24_576,
+            evaluate_final_tokens=24_576,
+            evaluate_final_loops=False,
+            checkpoint_every_steps=64,
         ),
     )
     return RunConfig(
@@ -242,15 +243,31 @@ def _input(stated: Mapping[str, Any], file: Path) -> SourceInput:
 
 
 def _changed(config: SomeSchema, changes: Mapping[str, Any], where: Path) -> SomeSchema:
-    return type(config).parse(_merged(config, changes), where)
+    return type(config).parse(_merged(config, changes, where.resolve().parent), where)
 
 
-def _merged(config: Schema, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a config with changes merged in, part by part."""
+def _merged(config: Schema, changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the fields of a config with changes merged in, part by part.
+
+    Paths are relative to `folder`: a recipe means the same from every working folder.
+    """
     fields: dict[str, Any] = dict(config)
     for name, change in changes.items():
         part = fields.get(name)
         if isinstance(part, Schema) and isinstance(change, Mapping):
-            change = _merged(part, change)  # noqa: PLW2901
-        fields[name] = change
+            fields[name] = _merged(part, change, folder)
+        elif name in fields and _holds_paths(type(config).model_fields[name].annotation):
+            fields[name] = _resolved(change, folder)
+        else:
+            fields[name] = change
     return fields
+
+
+def _holds_paths(annotation: Any) -> bool:
+    return annotation is Path or Path in get_args(annotation)
+
+
+def _resolved(value: Any, folder: Path) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _resolved(one, folder) for name, one in value.items()}
+    return folder / Path(value).expanduser() if isinstance(value, str) else value

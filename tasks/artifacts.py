@@ -40,30 +40,48 @@ def receipt_markdown(label: str, receipt: Receipt, folder: Path) -> str:
             f"# {label}",
             f"Key `{receipt.key}`, {receipt.started} to {receipt.ended}, in `{folder}`",
             "## Figures",
-            *_table(("figure", "value"), _figures(receipt.counts)),
+            *markdown_table(("figure", "value"), _figures(receipt.counts)),
             *_nested_tables(receipt.counts),
             "## Read",
-            *_table(("stage", "key", "sha256", "bytes"), inputs),
+            *markdown_table(("stage", "key", "sha256", "bytes"), inputs),
             "## Written",
-            *_table(("file", "sha256", "bytes"), files),
+            *markdown_table(("file", "sha256", "bytes"), files),
             "## Config",
             f"```json\n{config}\n```",
             "## Versions",
-            *_table(("package", "version"), receipt.versions.items()),
+            *markdown_table(("package", "version"), receipt.versions.items()),
         ]
     )
 
 
 def lineage_mermaid(receipts: Sequence[Receipt]) -> str:
-    """Return the stages and what they read as a mermaid graph; batches of a stage are one node."""
-    stages = {r.stage: sum(other.stage == r.stage for other in receipts) for r in receipts}
+    """Return what was made from what as a mermaid graph.
+
+    Batches of a stage are one node; what is read directly and through others has one way only.
+    """
+    counts = {r.stage: sum(other.stage == r.stage for other in receipts) for r in receipts}
     keys = {r.stage: r.key[:8] for r in receipts}
-    nodes = [
-        f'  {stage}["{stage} x {count}"]' if count > 1 else f'  {stage}["{stage} {keys[stage]}"]'
-        for stage, count in stages.items()
-    ]
-    edges = dict.fromkeys(f"  {i.stage} --> {r.stage}" for r in receipts for i in r.inputs)
+    notes = {s: f"x {count}" if count > 1 else keys[s] for s, count in counts.items()}
+    nodes = [f'  {stage}["{stage} {note}"]' for stage, note in notes.items()]
+    read = {s: {i.stage for r in receipts if r.stage == s for i in r.inputs} for s in counts}
+    edges = [f"  {i} --> {s}" for s in counts for i in counts if i in _directly(s, read)]
     return "\n".join(["```mermaid", "graph LR", *nodes, *edges, "```"])
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return the lines of a markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def _directly(stage: str, read: Mapping[str, set[str]]) -> set[str]:
+    through = {far for near in read[stage] for far in _ancestors(near, read)}
+    return read[stage] - through
+
+
+def _ancestors(stage: str, read: Mapping[str, set[str]]) -> set[str]:
+    near = read.get(stage, set())
+    return near.union(*(_ancestors(other, read) for other in near))
 
 
 def _figures(counts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -78,7 +96,9 @@ def _nested_tables(counts: Mapping[str, Any]) -> Iterator[str]:
     for name, rows in counts.items():
         if _is_table(rows):
             yield f"### {name}"
-            yield from _table(list(rows[0]), ([_cell(v) for v in row.values()] for row in rows))
+            yield from markdown_table(
+                list(rows[0]), ([_cell(v) for v in row.values()] for row in rows)
+            )
 
 
 def _is_table(value: Any) -> bool:
@@ -92,8 +112,3 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.replace("|", "\\|").replace("\n", " ")[:200]
-
-
-def _table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]

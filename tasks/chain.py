@@ -4,7 +4,7 @@ Arguments are wrapped so that Prefect looks for edges in receipts only, and only
 themselves: inside them, equal strings of different runs would give edges that are not there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec
 
@@ -50,7 +50,7 @@ class Chain:
 
     def run(self, stage: StageTask[P], *args: P.args, **kwargs: P.kwargs) -> Receipt:
         """Run a stage in this thread (training must be in the main one) and return its receipt."""
-        args, kwargs = _wrap(args, kwargs)
+        args, kwargs = _wrap(args, kwargs, stage.undrawn)
         task: Task[..., Receipt] = stage.bind(self.store, self.refresh)
         awaited = [opaque(receipt) for receipt in self.awaited]
         state = task(*args, return_state=True, wait_for=awaited, **kwargs)
@@ -100,8 +100,11 @@ class Chain:
         return f"{num_run} of {num_stages} stages ran, {len(self.cached)} cached"
 
 
-def _wrap(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    return tuple(map(_wrapped, args)), {name: _wrapped(value) for name, value in kwargs.items()}
+def _wrap(
+    args: Sequence[Any], kwargs: Mapping[str, Any], undrawn: Collection[str] = ()
+) -> tuple[Any, Any]:
+    named = {n: quote(v) if n in undrawn else _wrapped(v) for n, v in kwargs.items()}
+    return tuple(map(_wrapped, args)), named
 
 
 def _wrapped(value: Any) -> Any:

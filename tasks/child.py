@@ -83,10 +83,14 @@ def checked_child(
         raise ChildDiedError(code, tail)
 
 
+def tied_to_parent(command: Sequence[str]) -> list[str]:
+    """Return the command that runs `command` and ends it when this thread's process ends."""
+    return [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), *command]
+
+
 def _start(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
-    shim = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), *command]
     return subprocess.Popen(
-        shim,
+        tied_to_parent(command),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

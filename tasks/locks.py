@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from prefect import get_run_logger
+from prefect.exceptions import MissingContextError
 from prefect.locking.protocol import LockManager
 
 _POLL_S = 0.1
@@ -43,7 +45,7 @@ class FlockLockManager(LockManager):
         """Take the lock of `key`, waiting `acquire_timeout` seconds at most (None: for ever)."""
         if self.is_lock_holder(key, holder) or self._try(key, holder):
             return True
-        logging.getLogger(__name__).info("Another run builds %s; waiting for it.", key)
+        _logger().info("Another run builds %s; waiting for it.", key)
         return _poll(lambda: self._try(key, holder), acquire_timeout)
 
     async def aacquire_lock(
@@ -109,6 +111,13 @@ class FlockLockManager(LockManager):
             os.close(descriptor)
             return None
         return descriptor
+
+
+def _logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return logging.getLogger(__name__)
 
 
 def _poll(ready: Any, timeout_s: float | None) -> bool:

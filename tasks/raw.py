@@ -11,6 +11,7 @@ from prefect import Task, runtime, task
 from prefect.cache_policies import NO_CACHE
 
 from shadow_model.data.sources import SourcesConfig, list_raw
+from shadow_model.errors import DataError
 from shadow_model.receipt import FileRecord, Identity, Receipt
 from shadow_model.store import Store
 from tasks.artifacts import publish_receipt
@@ -41,6 +42,8 @@ def raw_vectors(store: Store) -> Task[[Mapping[str, Path]], Receipt]:
 
 
 def _file(store: Store, name: str, path: Path) -> FileRecord:
+    if not path.is_file():
+        raise DataError(path, f"be the file of table.{name}", "no such file", "Correct its path.")
     return FileRecord(name=name, sha256=store.memo.digest(path), bytes=path.stat().st_size)
 
 

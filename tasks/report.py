@@ -10,14 +10,19 @@ from shadow_model.receipt import Receipt
 from shadow_model.report.build import build_report
 from shadow_model.report.config import ReportConfig
 from shadow_model.report.inputs import ReportInputs
-from tasks.artifacts import lineage_mermaid
+from tasks.artifacts import lineage_mermaid, markdown_table
 from tasks.chain import Chain
 from tasks.stage import Work, stage_task
 
 PAGE = "report.html"
 
 
-@stage_task("report", "8 report", modules=["shadow_model.report.build"])
+@stage_task(
+    "report",
+    "8 report",
+    modules=["shadow_model.report.build"],
+    undrawn=["receipts"],  # of every stage: their edges would hide the chain
+)
 def make_report(work: Work, receipts: Sequence[Receipt], config: ReportConfig) -> Mapping[str, Any]:
     """Draw the curves, tables, pictures and lineage of a run as one HTML page."""
     inputs = ReportInputs.of(work.store, receipts)
@@ -31,8 +36,27 @@ def publish_report(chain: Chain, report: Receipt) -> None:
     """
     page = chain.store.folder(report) / PAGE
     create_link_artifact(key="report-page", link=page.as_uri(), link_text=str(page))
-    lines = ["# Report", f"The page: `{page}`", "## Lineage", lineage_mermaid(chain.receipts)]
+    lines = [
+        "# Report",
+        str(report.counts["headline"]),
+        f"The page: `{page}`",
+        "## Held-out losses, nats a token",
+        "\n".join(_losses(chain.receipts)),
+        "## Lineage",
+        lineage_mermaid(chain.receipts),
+    ]
     create_markdown_artifact(
-        key="report", markdown="\n\n".join(lines), description="The run's page and lineage"
+        key="report", markdown="\n\n".join(lines), description="The run's outcome and lineage"
     )
     get_run_logger().info("report: %s", page)
+
+
+def _losses(receipts: Sequence[Receipt]) -> list[str]:
+    arms = {r.stage: r.counts["held_out"] for r in receipts if "held_out" in r.counts}
+    names = list(dict.fromkeys(name for losses in arms.values() for name in losses))
+    rows = ([arm, *(_shown(losses[name]) for name in names)] for arm, losses in arms.items())
+    return markdown_table(["arm", *names], rows)
+
+
+def _shown(loss: float | None) -> str:
+    return "-" if loss is None else f"{loss:.4f}"

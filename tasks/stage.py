@@ -28,6 +28,7 @@ from tasks.caching import cache_options
 from tasks.progress import RunProgress
 
 P = ParamSpec("P")
+_PACKAGE = __name__.partition(".")[0]
 
 RETRY_DELAYS_S = (2.0, 10.0, 60.0)
 _TRANSIENT_ERRNO = frozenset(
@@ -70,8 +71,9 @@ class StageTask(Generic[P]):
         stage: Name in keys, receipts and folders.
         label: Name that a person reads, as "1 table".
         build: Writes the outputs and returns the figures for the receipt.
-        modules: Modules whose import closure is the stage's code.
+        modules: Modules whose import closure is the stage's code; that of `build` counts anyway.
         environment: Task inputs -> device, torch version... where they change the result.
+        undrawn: Arguments, given by name, whose receipts give no edges in the run's graph.
     """
 
     stage: str
@@ -79,6 +81,7 @@ class StageTask(Generic[P]):
     build: Callable[Concatenate[Work, P], Mapping[str, Any]]
     modules: tuple[str, ...]
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment
+    undrawn: frozenset[str] = frozenset()
 
     def relabelled(self, label: str) -> "StageTask[P]":
         """Return the same stage under another label; its key stays."""
@@ -88,7 +91,9 @@ class StageTask(Generic[P]):
         """Return the identity that the task has with these arguments: its cache key, and more."""
         receipts = [r for value in inputs.values() for r in _receipts(value)]
         config = {k: v for k, v in inputs.items() if v is not None and not list(_receipts(v))}
-        return Identity.of(self.stage, receipts, config, self.modules, self.environment(inputs))
+        own = self.build.__module__
+        modules = [*self.modules, *([own] if own.partition(".")[0] == _PACKAGE else [])]
+        return Identity.of(self.stage, receipts, config, modules, self.environment(inputs))
 
     def bind(self, store: Store, refresh: bool = False) -> Task[P, Receipt]:
         """Return the Prefect task that looks in `store` and builds there.
@@ -139,11 +144,12 @@ def stage_task(
     label: str,
     modules: Sequence[str],
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment,
+    undrawn: Sequence[str] = (),
 ) -> Callable[[Callable[Concatenate[Work, P], Mapping[str, Any]]], StageTask[P]]:
     """Return a decorator that makes a function the task of a stage; see `StageTask`."""
 
     def decorate(build: Callable[Concatenate[Work, P], Mapping[str, Any]]) -> StageTask[P]:
-        return StageTask(stage, label, build, tuple(modules), environment)
+        return StageTask(stage, label, build, tuple(modules), environment, frozenset(undrawn))
 
     return decorate
 

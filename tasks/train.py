@@ -78,5 +78,10 @@ def _listener(
 def _collect(work: Path, out: Path) -> Mapping[str, Any]:
     (out / METRICS).hardlink_to(work / METRICS)
     shutil.copytree(work / FINAL, out / FINAL, copy_function=os.link)
-    final = read_metrics(out / METRICS)[-1]
-    return {key: value for key, value in final.items() if key != "event"}
+    records = read_metrics(out / METRICS)
+    (final,) = (r for r in records if r["event"] == "final")
+    held_out = [r for r in records if r["event"] == "evaluate"][-1]
+    losses = {kind: value["loss"] for kind, value in held_out["kinds"].items()}
+    figures = {key: held_out[key] for key in ("loss", "standard_error")}
+    ended = {key: value for key, value in final.items() if key != "event"}
+    return {**ended, "held_out": {**figures, **losses}}

@@ -133,3 +133,22 @@ def test_a_data_folder_replaces_the_inputs(tmp_path: Path) -> None:
 
 def test_a_check_of_the_model_needs_no_data_named() -> None:
     assert load("full", with_data=False).proof.model == full(OWN).proof.model
+
+
+def test_paths_in_a_recipe_file_are_relative_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'base = "tiny"\n[table]\nratings = "pairs.csv"\n'
+        'codebooks = { image = "/abs/image.npy", audio = "audio.npy" }\n'
+        '[sources]\npieces = "tokenizer.json"\n'
+    )
+    monkeypatch.chdir("/")
+    run = load(path)
+    assert run.table.ratings == tmp_path / "pairs.csv"
+    assert run.table.codebooks == {
+        "image": Path("/abs/image.npy"),
+        "audio": tmp_path / "audio.npy",
+    }
+    assert run.sources.pieces == tmp_path / "tokenizer.json"

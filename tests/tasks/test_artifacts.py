@@ -48,9 +48,12 @@ def test_lineage_joins_batches_of_a_stage() -> None:
             receipt("remap", "sources", key="a" * 32),
             receipt("remap", "sources", key="b" * 32),
             receipt("pack", "remap", "remap"),
+            receipt("report", "raw", "sources", "remap", "pack"),
         ]
     )
     assert text.startswith("```mermaid\ngraph LR\n")
     assert 'remap["remap x 2"]' in text
     assert text.count("remap --> pack") == 1
     assert text.count("sources --> remap") == 1
+    assert "pack --> report" in text
+    assert "sources --> report" not in text, "the graph shows that way already"

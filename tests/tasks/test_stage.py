@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from shadow_model.errors import DataError
 from shadow_model.receipt import Receipt
 from shadow_model.schema import NOT_IN_KEY, Schema
 from shadow_model.store import RECEIPT, Store
+from shadow_model.table.config import TableConfig
 from tasks.chain import Chain
 from tasks.stage import (
     InterruptedWorkError,
@@ -31,6 +33,7 @@ from tasks.stage import (
     may_pass_when_retried,
     stage_task,
 )
+from tasks.table import make_table
 
 CODE = ["shadow_model.table.layout"]
 
@@ -124,6 +127,13 @@ class TestCache:
         other = StageTask("source", "0 source", write_source, ("shadow_model.schema",))
         assert other.identity({"config": Config()}).key != chain.receipts[0].key
 
+    def test_the_stages_own_file_counts_and_what_all_stages_share_does_not(self) -> None:
+        receipt = Receipt(stage="sources", key="0" * 32)
+        code = make_table.identity({"sources": receipt, "config": TableConfig()}).code
+        assert "tasks.table" in code
+        assert "shadow_model.data.table_stage" in code
+        assert not {"tasks.stage", "tasks.chain", "tasks.artifacts"} & set(code)
+
     @pytest.mark.parametrize(
         "harm",
         [
@@ -157,12 +167,18 @@ class TestCache:
             record.unlink()
         assert len(run_toys(tmp_path, Config()).cached) == 4
 
-    def test_two_builders_of_one_key_build_once(self, tmp_path: Path) -> None:
+    def test_two_builders_of_one_key_build_once(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         builds: list[str] = []
         together = threading.Barrier(2)
 
         def slow(work: Work, config: Config) -> Mapping[str, Any]:
             builds.append(config.word)
+            for _attempt in range(400):  # until the other has asked for the lock, and was told
+                if "Another run builds slow-" in caplog.text:
+                    break
+                threading.Event().wait(0.05)
             return write_source(work, config)
 
         stage = stage_task("slow", "0 slow", CODE)(slow)
@@ -175,6 +191,7 @@ class TestCache:
         with ThreadPoolExecutor(2) as pool:
             receipts = [future.result() for future in [pool.submit(one), pool.submit(one)]]
         assert builds == ["source"]
+        assert "Another run builds slow-" in caplog.text
         assert receipts[0] == receipts[1]
 
 
@@ -191,6 +208,8 @@ class TestRun:
             second = chain.run(double, first, Config())
             third = chain.map(join, {"2 join 0-1": ["source"]}, "names", parts=[second])
             chain.after(first).run(source.relabelled("3 source"), Config(word=third[0].stage))
+            quiet = replace(join, label="4 join", undrawn=frozenset({"parts"}))
+            chain.after(second).run(quiet, parts=chain.receipts, names=["source"])
 
         seen()
         edges = dict(task_run_edges("seen"))
@@ -199,8 +218,9 @@ class TestRun:
             "1 double": {"0 source"},
             "2 join 0-1": {"1 double"},
             "3 source": {"0 source"},
+            "4 join": {"1 double"},
         }
-        assert artifact_keys() >= {"0-source", "1-double", "2-join-0-1", "3-source"}
+        assert artifact_keys() >= {"0-source", "1-double", "2-join-0-1", "3-source", "4-join"}
 
     def test_receipts_name_their_runs(self, tmp_path: Path) -> None:
         receipt = run_toys(tmp_path, Config()).receipts[1]
@@ -278,7 +298,7 @@ def task_run_edges(flow_run_name: str) -> Iterator[tuple[str, set[str]]]:
     """Yield each task run's name and the names of those that its inputs come from."""
     wanted = FlowRunFilter(name=FlowRunFilterName(any_=[flow_run_name]))
     with get_client(sync_client=True) as client:
-        runs = until_recorded(lambda: client.read_task_runs(flow_run_filter=wanted), 4)
+        runs = until_recorded(lambda: client.read_task_runs(flow_run_filter=wanted), 5)
     names = {run.id: run.name for run in runs}
     for run in runs:
         inputs = {i for values in run.task_inputs.values() for i in values}

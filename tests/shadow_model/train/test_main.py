@@ -12,7 +12,7 @@ import pytest
 
 from shadow_model.errors import ConfigError, DataError
 from shadow_model.train.config import ArmConfig, TrainJob
-from shadow_model.train.main import BAD_INPUT, DONE, PROGRESS_PREFIX, STOPPED, main, read_job
+from shadow_model.train.main import BAD_INPUT, DONE, PROGRESS_PREFIX, STOPPED, read_job
 from shadow_model.train.telemetry import read_metrics
 
 
@@ -64,12 +64,14 @@ def test_sigterm_saves_and_leaves_and_the_next_start_ends(job: TrainJob, job_pat
 
 
 def test_bad_input_has_its_own_code_and_its_reason_comes_last(
-    job: TrainJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: TrainJob, tmp_path: Path
 ) -> None:
     path = tmp_path / "job.json"
     path.write_text(job.replace(bins=tmp_path / "absent").model_dump_json())
-    assert main([str(path)]) == BAD_INPUT
-    last = capsys.readouterr().out.splitlines()[-1]
+    child = _start(path)  # in this process, it would take over logging and signals
+    output, _ = child.communicate()
+    assert child.returncode == BAD_INPUT
+    last = output.splitlines()[-1]
     assert last.startswith("DataError: ")
     assert "absent" in last
 

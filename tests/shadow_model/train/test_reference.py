@@ -91,7 +91,7 @@ def test_what_is_no_checkpoint(kind: str, data: Any, tmp_path: Path) -> None:
     if kind == "text":
         path.write_text("not a checkpoint")
     elif kind == "pickle":
-        path.write_bytes(pickle.dumps({"state": {}, "cfg": {}}))
+        path.write_bytes(pickle.dumps({"state": {}, "cfg": {}}, protocol=2))
     elif kind == "hostile":
         _save({"state": _Hostile(), "cfg": {}}, tmp_path)
     elif kind == "list":
