@@ -29,7 +29,7 @@ proof: install
 test: install
 	cd "$(ROOT)" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	cd "$(ROOT)" && $(BIN)/mypy
-	cd "$(ROOT)" && $(BIN)/python -m pytest -m "not gpu and not slow"
+	cd "$(ROOT)" && $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile -m "not gpu and not slow"
 
 install:
 	@cd "$(ROOT)" && if [ ! -f $(STAMP) ] || [ pyproject.toml -nt $(STAMP) ]; then \

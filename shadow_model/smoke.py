@@ -44,7 +44,7 @@ class SmokeConfig(Schema):
     """Shapes of the check, and how much must be learnt."""
 
     model: ModelConfig = Field(
-        ModelConfig(width=128, heads=4, prelude=1, core=2, coda=1, index_block=64, index_top=4),
+        ModelConfig(width=128, heads=4, prelude=1, core=2, coda=1, index_block=128, index_top=4),
         description="a small looped model; its index blocks leave some out at `ctx_tokens`",
     )
     num_lang: int = Field(1000, ge=64, le=1 << 20, description="language rows of the table")

@@ -105,7 +105,7 @@ class Shadow(Body):
         # fused optimisers do not count their changes, so a few values are compared; on a device
         # that waits for the answer, so only where no step is being timed: under no_grad
         reads = self.config.quantise and (self.codes.is_cpu or not torch.is_grad_enabled())
-        if reads and not torch.equal(self._sample(), self._probe):
+        if reads and not _same_bits(self._sample(), self._probe):
             refuse_stale()
 
     @torch.no_grad()
@@ -134,6 +134,11 @@ class Shadow(Body):
         super()._apply(fn, recurse)
         self.refresh()
         return self
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors agree bit for bit: a NaN is not stale, only wrong."""
+    return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
 def body_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

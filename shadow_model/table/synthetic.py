@@ -18,9 +18,9 @@ _CHUNK_ROWS = 4096
 _STRUCTURE_SEED = 20_240
 _NUM_FREQUENT = 64
 _FOLLOW_FRAC = 0.6
-_TEXT_TOKENS = (32, 96)
+_TEXT_TOKENS = (64, 128)
 _CAPTION_TOKENS = (4, 16)
-_BAND_TOKENS = {"image": (24, 48), "audio": (12, 32), "video": (12, 32)}
+_BAND_TOKENS = {"image": (12, 32), "audio": (8, 24), "video": (8, 24)}
 _TEXT = ("", "")
 _FORMS = tuple((band, order) for band in BANDS for order in ("shown", "asked"))
 

@@ -125,3 +125,13 @@ def test_compiles_into_one_graph(sparse: bool) -> None:
         model.zero_grad()
     # 1e-5: index scores are float32 and sum in another order; all else is float64
     torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_weight_that_is_nan_is_not_called_stale() -> None:
+    model = Shadow(CONFIG, TABLE)
+    with torch.no_grad():
+        model.inp.weight.fill_(torch.nan)
+    with pytest.raises(NumericsError, match="refresh"):
+        model(IDS)
+    model.refresh()
+    assert model(IDS).hidden.isnan().all()
