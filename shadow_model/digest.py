@@ -13,6 +13,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from shadow_model.errors import DataError
+
 _CHUNK_BYTES = 1 << 22
 _CLOCK_TICK_NS = 50_000_000
 
@@ -62,9 +64,17 @@ class DigestMemo:
     def _connect(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         memo = sqlite3.connect(self._path, timeout=60)
-        memo.execute(
-            "CREATE TABLE IF NOT EXISTS digests "
-            "(device TEXT, inode TEXT, size INT, mtime_ns INT, sha256 TEXT, "
-            "PRIMARY KEY (device, inode))"
-        )
+        try:
+            memo.execute(
+                "CREATE TABLE IF NOT EXISTS digests "
+                "(device TEXT, inode TEXT, size INT, mtime_ns INT, sha256 TEXT, "
+                "PRIMARY KEY (device, inode))"
+            )
+        except sqlite3.OperationalError:  # busy, or no space: the file itself is sound
+            memo.close()
+            raise
+        except sqlite3.DatabaseError as error:
+            memo.close()
+            fix = "Remove it: it only saves reading files again."
+            raise DataError(self._path, "be the memo of file digests", error, fix) from error
         return memo

@@ -9,30 +9,40 @@ receipt), and the modules of `CANNOT_CHANGE_RESULTS`.
 
 import ast
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from shadow_model.digest import sha256_file, sha256_text
+from shadow_model.syntax import parse_source
 
 FIRST_PARTY = ("shadow_model", "tasks", "flows")
+TOP_LEVEL = "(top level)"
 RESOURCE_SUFFIXES = frozenset({".css", ".html", ".js"})
 CANNOT_CHANGE_RESULTS = frozenset(
     {
         "shadow_model",
+        "shadow_model.code_notes",
         "shadow_model.digest",
+        "shadow_model.disk",
         "shadow_model.errors",
         "shadow_model.fingerprint",
+        "shadow_model.locking",
         "shadow_model.progress",
         "shadow_model.receipt",
+        "shadow_model.redaction",
         "shadow_model.store",
+        "shadow_model.syntax",
+        "shadow_model.transient",
         "tasks",
         "tasks.artifacts",
         "tasks.caching",
         "tasks.chain",
         "tasks.child",
+        "tasks.device",
         "tasks.environment",  # what it finds is part of the identity by itself
         "tasks.locks",
+        "tasks.memory",
         "tasks.progress",
         "tasks.stage",
     }
@@ -52,10 +62,21 @@ def code_fingerprint(modules: Iterable[str]) -> dict[str, str]:
         path = _source_path(name)
         if path is None or name in seen or name in CANNOT_CHANGE_RESULTS:
             continue
-        seen[name], imports = _read_module(name, path, path.stat().st_mtime_ns)
+        seen[name], imports, _parts = _read_module(name, path, path.stat().st_mtime_ns)
         seen |= _resources(path.parent)
         todo += imports
     return dict(sorted(seen.items()))
+
+
+def module_parts(name: str, digest: str) -> dict[str, str]:
+    """Return {function, method or class: digest} of a module; empty unless it still has `digest`.
+
+    A change of a module can so be named by the function that changed.
+    """
+    if (path := _source_path(name)) is None:
+        return {}
+    found, _imports, parts = _read_module(name, path, path.stat().st_mtime_ns)
+    return dict(parts) if found == digest else {}
 
 
 def _source_path(name: str) -> Path | None:
@@ -74,11 +95,31 @@ def _resources(folder: Path) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _read_module(name: str, path: Path, _mtime_ns: int) -> tuple[str, tuple[str, ...]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def _read_module(
+    name: str, path: Path, _mtime_ns: int
+) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    tree = parse_source(path.read_text(encoding="utf-8"))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     imports = tuple(_imports(tree, package))
-    return sha256_text(ast.dump(_without_docstrings(tree))), imports
+    digest = sha256_text(ast.dump(_without_docstrings(tree)))
+    return digest, imports, tuple(_parts(tree.body).items())
+
+
+def _parts(body: Sequence[ast.stmt], within: str = "") -> dict[str, str]:
+    """Return the digest of each function, of each class without its methods, and of the rest."""
+    parts, rest = dict[str, str](), list[str]()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{within}{node.name}"
+            parts[name] = sha256_text(parts.get(name, "") + ast.dump(node))  # overloads
+        elif isinstance(node, ast.ClassDef):
+            parts |= _parts(node.body, f"{within}{node.name}.")
+            head = [*node.decorator_list, *node.bases, *node.keywords]
+            rest += [f"{node.name} {ast.dump(part)}" for part in head]
+        else:
+            rest.append(ast.dump(node))
+    parts[within.removesuffix(".") or TOP_LEVEL] = sha256_text("\n".join(rest))
+    return parts
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:

@@ -28,6 +28,7 @@ from shadow_model.data.media import MEDIA_KINDS, MediaConfig, MediaItem, MediaKi
 from shadow_model.data.picture import read_picture, square
 from shadow_model.data.sound import SAMPLE_RATE, SoundConfig, cut_sound, read_sound
 from shadow_model.errors import ConfigError
+from shadow_model.syntax import parse_source
 
 DEMO_PACKAGES = ("arcade", "matplotlib", "scikit-image")
 """Distributions whose files the items come from."""
@@ -128,7 +129,7 @@ def demo_photographs() -> list[Photograph]:
 
 def _documented(source: Path, folder: Path) -> Iterator[Photograph]:
     """Yield the pictures on disk that functions of a source file load, with their docstrings."""
-    for node in ast.parse(source.read_text("utf-8")).body:
+    for node in parse_source(source.read_text("utf-8")).body:
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
         caption = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())

@@ -19,6 +19,7 @@ from pathlib import Path
 from shadow_model.digest import sha256_text
 from shadow_model.errors import ConfigError
 from shadow_model.receipt import FileRecord
+from shadow_model.syntax import parse_source
 
 DEMO_TEXT_PACKAGES = ("matplotlib", "networkx", "numpy", "scikit-image", "scipy")
 MIN_DOCUMENT_CHARS = 64
@@ -88,7 +89,7 @@ def _file_texts(path: PackagePath) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # of invalid escapes in their strings
-            tree = ast.parse(source)
+            tree = parse_source(source)
     except SyntaxError:
         _log.warning("%s is no Python of this version; left out", path)
         return

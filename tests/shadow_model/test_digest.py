@@ -12,6 +12,7 @@ import pytest
 
 from shadow_model import digest
 from shadow_model.digest import DigestMemo, sha256_file, sha256_text
+from shadow_model.errors import DataError
 
 
 def age(path: Path, seconds: float = 10.0) -> None:
@@ -79,3 +80,11 @@ def test_many_threads_share_one_memo(tmp_path: Path) -> None:
     assert found == [sha256_text(p.name) for p in paths]
     with closing(sqlite3.connect(tmp_path / "m" / "memo.sqlite")) as memo:
         assert memo.execute("SELECT count(*) FROM digests").fetchone() == (24,)
+
+
+def test_a_memo_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path, memo = tmp_path / "file", tmp_path / "memo.sqlite"
+    path.write_bytes(b"abc")
+    memo.write_bytes(b"not a database, but as long as its header is" * 9)
+    with pytest.raises(DataError, match=r"memo\.sqlite: must be the memo .* Remove it"):
+        DigestMemo(memo).digest(path)
