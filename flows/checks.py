@@ -15,7 +15,7 @@ def smoke(recipe: str = "tiny", *, store: str | None = None, seed: Seed = None) 
     Args:
         recipe: tiny, small, full, reference, or the path of a TOML recipe.
         store: Folder of finished stages; .shadow in the working folder if empty.
-        seed: Decides every random choice; the recipe's own if empty.
+        seed: Of the synthetic table, spans and weights; the recipe's own if empty.
     """
     config, chain = open_run(recipe, store, refresh=True, seed=seed, with_data=False)
     return chain.run(check_model, config.smoke)

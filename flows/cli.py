@@ -1,7 +1,8 @@
-"""The command line: `shadow run RECIPE`, and one command for each other flow."""
+"""The command line: `shadow run RECIPE`, a command for each other flow, and those on the cache."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,10 +16,19 @@ Recipe = Annotated[
 Data = Annotated[Path | None, typer.Option(help="Folder of own data.")]
 StorePath = Annotated[Path, typer.Option(help="Folder of finished stages.")]
 Tokens = Annotated[int | None, typer.Option(min=1, help="Training tokens.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Decides every random choice.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of first weights and windows.")]
 Hours = Annotated[float | None, typer.Option(min=0, help="Wall-clock budget of training.")]
 
+Force = Annotated[
+    str | None, typer.Option(help="Stage to run again, with all that reads it.", metavar="STAGE")
+]
+FlowName = Annotated[
+    Literal["proof", "control", "prepare"], typer.Option("--flow", help="Which flow.")
+]
+
 DEFAULT_STORE = Path(".shadow")
+FORETELL, UPKEEP = "flows.foretell", "flows.upkeep"
+GENERATION = "flows.generation"
 
 
 @app.command()
@@ -30,9 +40,11 @@ def run(
     tokens: Tokens = None,
     seed: Seed = None,
     hours: Hours = None,
+    force: Force = None,
 ) -> None:
     """Run the whole chain: data, checks, proof, control, report."""
-    _launch("proof", store, recipe=recipe, data=data, tokens=tokens, seed=seed, hours=hours)
+    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
+    _launch("proof", store, recipe=recipe, **given)
 
 
 @app.command()
@@ -44,9 +56,11 @@ def control(
     tokens: Tokens = None,
     seed: Seed = None,
     hours: Hours = None,
+    force: Force = None,
 ) -> None:
     """Train the flat control alone."""
-    _launch("control", store, recipe=recipe, data=data, tokens=tokens, seed=seed, hours=hours)
+    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
+    _launch("control", store, recipe=recipe, **given)
 
 
 @app.command()
@@ -55,10 +69,10 @@ def prepare(
     *,
     data: Data = None,
     store: StorePath = DEFAULT_STORE,
-    seed: Seed = None,
+    force: Force = None,
 ) -> None:
     """Prepare the data: table and bins."""
-    _launch("prepare", store, recipe=recipe, data=data, seed=seed)
+    _launch("prepare", store, recipe=recipe, data=data, force=force)
 
 
 @app.command()
@@ -73,11 +87,101 @@ def speed(recipe: Recipe = "tiny", *, store: StorePath = DEFAULT_STORE) -> None:
     _launch("speed", store, recipe=recipe)
 
 
+@app.command()
+def plan(
+    recipe: Recipe = "tiny",
+    *,
+    flow: FlowName = "proof",
+    data: Data = None,
+    store: StorePath = DEFAULT_STORE,
+    tokens: Tokens = None,
+    seed: Seed = None,
+    hours: Hours = None,
+    force: Force = None,
+) -> None:
+    """Tell what would run, what is cached, and why; runs nothing."""
+    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
+    _tell("plan", FORETELL, store, flow=flow, recipe=recipe, **given)
+
+
+@app.command()
+def accept(
+    stage: Annotated[str, typer.Argument(help="Stage whose outputs stay.")],
+    recipe: Recipe = "tiny",
+    *,
+    reason: Annotated[str, typer.Option(help="Why they are still right; its receipt keeps it.")],
+    flow: FlowName = "proof",
+    data: Data = None,
+    store: StorePath = DEFAULT_STORE,
+    tokens: Tokens = None,
+    seed: Seed = None,
+    hours: Hours = None,
+) -> None:
+    """Keep the outputs of a stage though its code changed, and nothing else did."""
+    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "reason": reason}
+    _tell("accept", FORETELL, store, flow=flow, recipe=recipe, stage=stage, **given)
+
+
+@app.command()
+def gc(
+    *,
+    store: StorePath = DEFAULT_STORE,
+    keep: Annotated[int, typer.Option(min=1, help="Last runs to keep.")] = 5,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove it.")] = False,
+) -> None:
+    """Tell what no kept run needs: old outputs, work of dead runs, temporary folders."""
+    _tell("gc", UPKEEP, store, keep=keep, apply=apply)
+
+
+@app.command()
+def lineage(
+    file: Annotated[Path, typer.Argument(help="An output file, or a copy of one.")],
+    *,
+    store: StorePath = DEFAULT_STORE,
+    picture: Annotated[Path | None, typer.Option(help="Draw it, as .svg or .png.")] = None,
+) -> None:
+    """Tell where an output file came from, back to the raw sources."""
+    _tell("lineage", UPKEEP, store, file=file, picture=picture)
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="First words, or the caption of what is wanted.")],
+    *,
+    kind: Annotated[
+        Literal["text", "picture", "sound", "clip"], typer.Option(help="What is wanted.")
+    ] = "text",
+    model: Annotated[
+        Path | None, typer.Option(help="Exported model; by default the store's newest.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for what is made.")] = Path("generated"),
+    store: StorePath = DEFAULT_STORE,
+    num: Annotated[int, typer.Option(min=1, max=256, help="How many, side by side.")] = 1,
+    rows: Annotated[int, typer.Option(min=1, help="Most rows of each.")] = 300,
+    temperature: Annotated[float, typer.Option(min=0, help="0: the best row each time.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Best rows to draw from; 0: all.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds draw equal rows.")] = 0,
+    int8: Annotated[bool, typer.Option(help="Int8 products; the rows are the same.")] = True,
+) -> None:
+    """Make text, pictures, sounds or clips with an exported model."""
+    places = {"out": out.resolve(), "model": model and model.resolve()}
+    drawn = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    given = {"prompt": prompt, "kind": kind, "num": num, "rows": rows, "int8": int8}
+    _tell("generate", GENERATION, store, **places, **drawn, **given)
+
+
 def main() -> None:
     """Run the command line."""
     app()
 
 
 def _launch(flow: str, store: Path, **parameters: Any) -> None:
-    plain = {k: str(v) if isinstance(v, Path) else v for k, v in parameters.items()}
-    launch(flow, plain, store)
+    launch(flow, _plain(parameters), store)
+
+
+def _tell(command: str, module: str, store: Path, **parameters: Any) -> None:
+    launch(command, _plain(parameters), store, module)
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, Path) else v for k, v in parameters.items()}

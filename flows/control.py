@@ -2,10 +2,18 @@
 
 from prefect import flow
 
-from flows.parameters import Hours, Seed, Tokens, bounded_threads, open_run
+from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
+from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
+from tasks.chain import Chain
 from tasks.train import train_flat
+
+
+def train_control(chain: Chain, config: RunConfig) -> Receipt:
+    """Run the flat control in the flow run under way, and what its data need."""
+    table, bins = prepare_data(chain, config)
+    return chain.run(train_flat, table, bins, config.control)
 
 
 @flow(
@@ -21,6 +29,7 @@ def control(
     tokens: Tokens = None,
     seed: Seed = None,
     hours: Hours = None,
+    force: Force = None,
 ) -> Receipt:
     """Train the flat control of a recipe, preparing its data if that is not done.
 
@@ -29,11 +38,12 @@ def control(
         data: Folder of own data, used in place of the recipe's.
         store: Folder of finished stages; .shadow in the working folder if empty.
         tokens: Training tokens; the recipe's own if empty.
-        seed: Decides every random choice; the recipe's own if empty.
+        seed: Of first weights, windows and index positions; the recipe's own if empty.
         hours: Wall-clock budget of training, in hours; none if empty.
+        force: Stage to run again though it is cached, with all that reads it; none if empty.
     """
     config, chain = open_run(recipe, store, data=data, tokens=tokens, seed=seed, hours=hours)
-    table, bins = prepare_data(chain, config)
-    flat = chain.run(train_flat, table, bins, config.control)
+    chain = forced(chain, train_control, config, force)
+    flat = train_control(chain, config)
     chain.tell_summary()
     return flat

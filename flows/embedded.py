@@ -18,6 +18,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from flows.api import own_api, recorded_task_runs
+from flows.telling import BAD_INPUT, tell_error
 from flows.terminal import shown_progress
 from shadow_model.errors import ShadowError
 from shadow_model.receipt import Receipt
@@ -30,7 +31,7 @@ FLOWS = {
     "smoke": "flows.checks",
     "speed": "flows.checks",
 }
-FAILED, BAD_INPUT = 1, 2
+FAILED = 1
 
 
 def main(arguments: list[str]) -> int:
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     if isinstance(outcome, ShadowError):
-        _tell_error(outcome)
+        tell_error(outcome)
         return BAD_INPUT
     if not isinstance(outcome, Receipt):
         return FAILED  # Prefect has logged the traceback
@@ -78,16 +79,6 @@ def run_embedded(flow: str, parameters: Mapping[str, Any]) -> Receipt | BaseExce
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     raise TerminationSignal(signal=number)
-
-
-def _tell_error(error: ShadowError) -> None:
-    lines = [
-        f"{type(error).__name__}: {error.where}",
-        f"  must {error.must}",
-        f"  found {error.found}",
-        f"  {error.fix}",
-    ]
-    sys.stderr.write("\n".join(lines) + "\n")
 
 
 def _tell_outcome(store: Path, receipt: Receipt) -> None:

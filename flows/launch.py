@@ -19,23 +19,27 @@ SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_LOGGING_EXTRA_LOGGERS": "shadow_model",
 }
+_PATHS = frozenset({"data", "file", "picture"})
 _ROOT = Path(__file__).parents[1]
 
 
-def launch(flow: str, parameters: Mapping[str, Any], store: Path) -> NoReturn:
+def launch(
+    flow: str, parameters: Mapping[str, Any], store: Path, module: str = "flows.embedded"
+) -> NoReturn:
     """Become a process that runs a flow in the embedded default; see `flows.embedded`.
 
     Args:
-        flow: Its name, as "proof".
+        flow: Its name, as "proof"; another module has its own names.
         parameters: Its parameters, without the store; paths may be relative.
         store: Folder of finished stages.
+        module: What runs it.
     """
     home = store.resolve() / HOME
     home.mkdir(parents=True, exist_ok=True)
     job = {"flow": flow, "parameters": {**_absolute(parameters), "store": str(store.resolve())}}
     environment = sealed_environment(os.environ, home)
     os.chdir(home)
-    command = [sys.executable, "-m", "flows.embedded", json.dumps(job)]
+    command = [sys.executable, "-m", module, json.dumps(job)]
     os.execve(sys.executable, command, environment)
 
 
@@ -49,7 +53,7 @@ def sealed_environment(environment: Mapping[str, str], home: Path) -> dict[str, 
 def _absolute(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what is not given, and resolve paths against the caller's folder."""
     given = {name: value for name, value in parameters.items() if value is not None}
-    paths = {name for name, value in given.items() if name == "data" or _is_recipe_file(value)}
+    paths = {name for name, value in given.items() if name in _PATHS or _is_recipe_file(value)}
     return {n: str(Path(v).resolve()) if n in paths else v for n, v in given.items()}
 
 

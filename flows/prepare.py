@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from prefect import flow
 
-from flows.parameters import Seed, bounded_threads, open_run
+from flows.parameters import Force, bounded_threads, forced, open_run
 from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
 from tasks.chain import Chain
@@ -24,10 +24,10 @@ class Data(NamedTuple):
 
 def prepare_data(chain: Chain, config: RunConfig) -> Data:
     """Run stages 0 to 3 in the flow run under way, so that its graph shows them."""
-    raw = chain.start(raw_inputs(chain.store), config.sources)
+    raw = chain.start(raw_inputs, config.sources)
     sources = chain.run(make_sources, raw, config.sources)
     files = config.table.files
-    vectors = chain.start(raw_vectors(chain.store), files) if files else None
+    vectors = chain.start(raw_vectors, files) if files else None
     table = chain.run(make_table, sources, config.table, config.pack.val_every, vectors)
     shards = chain.map(
         remap_batch,
@@ -46,7 +46,11 @@ def prepare_data(chain: Chain, config: RunConfig) -> Data:
     task_runner=bounded_threads(),
 )
 def prepare(
-    recipe: str = "tiny", *, data: str | None = None, store: str | None = None, seed: Seed = None
+    recipe: str = "tiny",
+    *,
+    data: str | None = None,
+    store: str | None = None,
+    force: Force = None,
 ) -> Receipt:
     """Prepare the data of a recipe: its table and bins.
 
@@ -54,9 +58,10 @@ def prepare(
         recipe: tiny, small, full, reference, or the path of a TOML recipe.
         data: Folder of own data, used in place of the recipe's.
         store: Folder of finished stages; .shadow in the working folder if empty.
-        seed: Decides every random choice; the recipe's own if empty.
+        force: Stage to run again though it is cached, with all that reads it; none if empty.
     """
-    config, chain = open_run(recipe, store, data=data, seed=seed)
+    config, chain = open_run(recipe, store, data=data)
+    chain = forced(chain, prepare_data, config, force)
     bins = prepare_data(chain, config).bins
     chain.tell_summary()
     return bins

@@ -2,13 +2,27 @@
 
 from prefect import flow
 
-from flows.parameters import Hours, Seed, Tokens, bounded_threads, open_run
+from flows.arms import train_arms
+from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
+from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
+from tasks.chain import Chain
+from tasks.export import export_proof
 from tasks.report import make_report, publish_report
 from tasks.smoke import check_model
 from tasks.speed import measure_speed
-from tasks.train import train_flat, train_proof
+
+
+def prove(chain: Chain, config: RunConfig) -> Receipt:
+    """Run the whole chain in the flow run under way, up to its report."""
+    table, bins = prepare_data(chain, config)
+    smoke = chain.run(check_model, config.smoke)
+    speed = chain.after(smoke).run(measure_speed, config.speed, config.proof.model)
+    trained = train_arms(chain.after(speed), config, table, bins)
+    export = chain.run(export_proof, trained[0], table, bins, config.proof, config.export)
+    receipts = tuple(chain.receipts)
+    return chain.after(export, *trained).run(make_report, receipts=receipts, config=config.report)
 
 
 @flow(
@@ -24,6 +38,7 @@ def proof(
     tokens: Tokens = None,
     seed: Seed = None,
     hours: Hours = None,
+    force: Force = None,
 ) -> Receipt:
     """Prove a recipe: train its looped model and the flat control, and report on both.
 
@@ -32,17 +47,13 @@ def proof(
         data: Folder of own data, used in place of the recipe's.
         store: Folder of finished stages; .shadow in the working folder if empty.
         tokens: Training tokens; the recipe's own if empty.
-        seed: Decides every random choice; the recipe's own if empty.
+        seed: Of first weights, windows and index positions; the recipe's own if empty.
         hours: Wall-clock budget of each training, in hours; none if empty.
+        force: Stage to run again though it is cached, with all that reads it; none if empty.
     """
     config, chain = open_run(recipe, store, data=data, tokens=tokens, seed=seed, hours=hours)
-    table, bins = prepare_data(chain, config)
-    smoke = chain.run(check_model, config.smoke)
-    speed = chain.after(smoke).run(measure_speed, config.speed, config.proof.model)
-    looped = chain.after(speed).run(train_proof, table, bins, config.proof)
-    flat = chain.after(speed).run(train_flat, table, bins, config.control)
-    receipts = tuple(chain.receipts)
-    report = chain.after(looped, flat).run(make_report, receipts=receipts, config=config.report)
+    chain = forced(chain, prove, config, force)
+    report = prove(chain, config)
     publish_report(chain, report)
     chain.tell_summary()
     return report

@@ -6,6 +6,7 @@ Without a terminal (a file, a CI log) progress comes as plain lines, seldom.
 import copy
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,15 +21,16 @@ from tasks.progress import PROGRESS
 _PLAIN_EVERY_S = 15.0
 
 
-class _Listener(logging.Handler):
+class _Listener(logging.Handler, ABC):
     """Turns the records of running stages into calls of `show`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if hasattr(record, "label"):
             self.show(record)
 
+    @abstractmethod
     def show(self, record: logging.LogRecord) -> None:
-        raise NotImplementedError
+        """Show one record."""
 
 
 class _Bars(_Listener):

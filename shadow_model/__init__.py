@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shadow_model.export import load_export
     from shadow_model.nn.model import Shadow
     from shadow_model.nn.readout import Readout
     from shadow_model.table.store import Table
@@ -17,10 +18,11 @@ _HOMES = {
     "Shadow": "shadow_model.nn.model",
     "Table": "shadow_model.table.store",
     "load_checkpoint": "shadow_model.train.checkpoint",
+    "load_export": "shadow_model.export",
     "load_reference": "shadow_model.train.checkpoint",
 }
 
-__all__ = ["Readout", "Shadow", "Table", "load_checkpoint", "load_reference"]
+__all__ = ["Readout", "Shadow", "Table", "load_checkpoint", "load_export", "load_reference"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,13 @@
-"""Errors a user can act on: each names the place, what must hold, what was found and what to do."""
+"""Errors a user can act on: each names the place, what must hold, what was found and what to do.
+
+What was found may come from a hostile file: it is cut to a length that fits a screen, signs that
+would steer a terminal are spelled out, and access tokens are blotted out.
+"""
+
+from shadow_model.redaction import redacted
+
+_MAX_FOUND = 2000
+_SHOWN_FOUND = 900
 
 
 class ShadowError(Exception):
@@ -12,7 +21,7 @@ class ShadowError(Exception):
     """
 
     def __init__(self, where: object, must: str, found: object, fix: str) -> None:
-        self.where, self.must, self.found, self.fix = str(where), must, str(found), fix
+        self.where, self.must, self.found, self.fix = map(_shown, (where, must, found, fix))
         super().__init__(self.where, self.must, self.found, self.fix)
 
     def __str__(self) -> str:
@@ -37,3 +46,14 @@ class CheckpointError(ShadowError):
 
 class NumericsError(ShadowError):
     """A non-finite loss or gradient, or a failed numerical check."""
+
+
+def _shown(part: object) -> str:
+    text = redacted(str(part))
+    if len(text) > _MAX_FOUND:
+        text = f"{text[:_SHOWN_FOUND]} ... {text[-_SHOWN_FOUND:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
+
+
+def _spelled(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")

@@ -8,9 +8,10 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from shadow_model.digest import sha256_text
 from shadow_model.fingerprint import code_fingerprint
@@ -20,10 +21,23 @@ FORMAT_VERSION: Literal[1] = 1
 _PACKAGES = ("torch", "prefect", "numpy", "pyarrow", "shadow-proof")
 
 
+FolderName = Annotated[str, Field(pattern=r"^[^./\\\x00][^/\\\x00]*$", max_length=200)]
+"""Of a stage or a key: it becomes a folder of the store, and must not lead out of it."""
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+        raise ValueError(f"{name!r} does not lie below the stage's folder")
+    return name
+
+
 class FileRecord(Schema):
     """One file of a stage."""
 
-    name: str = Field(description="path below the stage's folder, with forward slashes")
+    name: Annotated[str, AfterValidator(_inside)] = Field(
+        description="path below the stage's folder, with forward slashes"
+    )
     sha256: str
     bytes: int = Field(ge=0)
 
@@ -31,10 +45,19 @@ class FileRecord(Schema):
 class InputRecord(Schema):
     """One stage that was read."""
 
-    stage: str
-    key: str
+    stage: FolderName
+    key: FolderName
     sha256: str = Field(description="digest of the names and digests of all its outputs")
     bytes: int = Field(ge=0)
+
+
+class Acceptance(Schema):
+    """Why outputs of other code stand for a stage's own."""
+
+    reason: str = Field(min_length=1)
+    key: str = Field(description="of the stage as it was built")
+    code: tuple[str, ...] = Field(description="what had changed since")
+    at: str = Field(description="UTC, ISO 8601")
 
 
 class Identity(Schema):
@@ -81,8 +104,8 @@ class Receipt(Schema):
     """What one finished stage read, did and wrote."""
 
     version: Literal[1] = FORMAT_VERSION
-    stage: str
-    key: str
+    stage: FolderName
+    key: FolderName
     inputs: tuple[InputRecord, ...] = ()
     config: dict[str, Any] = Field(default_factory=dict)
     code: dict[str, str] = Field(default_factory=dict)
@@ -98,6 +121,7 @@ class Receipt(Schema):
     versions: dict[str, str] = Field(default_factory=dict)
     flow_run_id: str | None = None
     task_run_id: str | None = None
+    accepted: Acceptance | None = Field(None, description="null: built by the code it names")
 
     def as_input(self) -> InputRecord:
         """Return how a later stage refers to this one: by the content of its outputs."""

@@ -14,24 +14,28 @@ A recipe file is TOML; it names a recipe to start from and the fields it changes
 """
 
 import difflib
-import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from shadow_model.config import RunConfig
+from shadow_model.config import FurtherArm, RunConfig
 from shadow_model.data.folder import folder_inputs
 from shadow_model.data.inputs import SourceInput, SourcesConfig
 from shadow_model.data.pack import PackConfig
 from shadow_model.errors import ConfigError
 from shadow_model.nn.config import ModelConfig
+from shadow_model.reading import parse_toml, read_bounded, reading
 from shadow_model.report.config import ReportConfig
 from shadow_model.schema import Schema
 from shadow_model.speed import SpeedConfig
 from shadow_model.table.config import TableConfig
 from shadow_model.train.config import ArmConfig, LengthStage, TrainConfig
+from shadow_model.train.reference import MODEL_CHOICES, TRAIN_CHOICES
 
 Inputs = tuple[SourceInput, ...]
+_MAX_RECIPE_BYTES = 1 << 20
+_FIX = 'Write `base = "tiny"` and the fields to change.'
 SomeSchema = TypeVar("SomeSchema", bound=Schema)
 DEMO_INPUTS: Inputs = (
     SourceInput(lane="knowledge", name="documentation", kind="demo_text", max_bytes=6_000_000),
@@ -43,6 +47,47 @@ def flat_control(proof: ArmConfig, tag: str, blocks: int, tokens: int) -> ArmCon
     """Return the control of a proof: as many untied blocks, for so many tokens."""
     model = proof.model.replace(flat=blocks)
     return proof.replace(tag=tag, model=model, train=proof.train.replace(tokens=tokens))
+
+
+def flat_boundary(run: RunConfig) -> ArmConfig:
+    """Return the control with the boundary operator: the looped body run once, no weight tied.
+
+    Raises:
+        ConfigError: The control has no more blocks than the prelude and the coda.
+    """
+    proof, control = run.proof, run.control
+    core = control.model.flat - proof.model.prelude - proof.model.coda
+    if core < 1:
+        must, fix = "leave a core of a block or more", "Give the control more blocks."
+        raise ConfigError("arms: flat_boundary", must, f"a core of {core} blocks", fix)
+    return control.replace(
+        tag=f"{control.tag}_boundary",
+        model=proof.model.replace(core=core),
+        train=control.train.replace(loops=(1, 1)),
+    )
+
+
+def loop_fixed(run: RunConfig) -> ArmConfig:
+    """Return the proof without growth: the loops that it begins with, to the end."""
+    loops = run.proof.train.loops[0]
+    train = run.proof.train.replace(loops=(loops, loops))
+    return run.proof.replace(tag=f"loop{loops}", train=train)
+
+
+def flat_matched(run: RunConfig) -> ArmConfig:
+    """Return the control that is to be trained for as many FLOPs as the proof.
+
+    How many tokens that means is known once the bins are: `train.flops.match_flops`.
+    """
+    return run.control.replace(tag=f"{run.control.tag}_matched")
+
+
+FURTHER_ARMS: Mapping[FurtherArm, Callable[[RunConfig], ArmConfig]] = {
+    "flat_boundary": flat_boundary,
+    "loop_fixed": loop_fixed,
+    "flat_matched": flat_matched,
+}
+"""Arms beside the proof (a loop that grows) and its control (as many untied blocks)."""
 
 
 def tiny(inputs: Inputs | None = None) -> RunConfig:
@@ -63,6 +108,7 @@ def tiny(inputs: Inputs | None = None) -> RunConfig:
             sparse_from_ctx_tokens=512,
             lr=3e-3,
             warmup_frac=0.05,
+            rewarm_steps=8,
             log_every_steps=8,
             evaluate_every_steps=64,
             evaluate_ctx_tokens=512,
@@ -116,6 +162,7 @@ def small(inputs: Inputs | None = None) -> RunConfig:
         speed=SpeedConfig(ctx_tokens=1024, windows=16, num_lang=16_384),
         proof=proof,
         control=flat_control(proof, "flat6", blocks=6, tokens=proof.train.tokens),
+        arms=("flat_matched",),
         report=ReportConfig(title="Shadow proof, small"),
     )
 
@@ -123,19 +170,26 @@ def small(inputs: Inputs | None = None) -> RunConfig:
 def full(inputs: Inputs | None = None) -> RunConfig:
     """The real run: 2.3e9 tokens at d 512 on one data-centre GPU, on data that the user names.
 
+    Its memories of n-grams hold 8e6 rows each.
+
     Raises:
         ConfigError: No data is named.
     """
     if inputs is None:
         must, fix = "name its data", "Add `--data FOLDER`, or [[sources.inputs]] in a recipe file."
         raise ConfigError("recipe full", must, "none", fix)
-    proof = ArmConfig(tag="proof", model=ModelConfig(), train=TrainConfig(tokens=2_300_000_000))
+    proof = ArmConfig(
+        tag="proof",
+        model=ModelConfig(engram_entries=8_000_000),
+        train=TrainConfig(tokens=2_300_000_000),
+    )
     return RunConfig(
         name="full",
         sources=SourcesConfig(inputs=inputs, num_pieces=131_072, shard_tokens=1 << 20),
         table=TableConfig(num_lang=65_536),
         proof=proof,
         control=flat_control(proof, "flat10", blocks=10, tokens=460_000_000),
+        arms=("flat_matched",),
         report=ReportConfig(title="Shadow proof"),
     )
 
@@ -144,8 +198,8 @@ def reference(inputs: Inputs | None = None) -> RunConfig:
     """The full run with the reference's own choices where ours differ; see each field."""
     run = full(inputs)
     proof = run.proof.replace(
-        model=run.proof.model.replace(integer_products=False),
-        train=run.proof.train.replace(sampling="random"),
+        model=run.proof.model.replace(**MODEL_CHOICES),
+        train=run.proof.train.replace(**TRAIN_CHOICES),
     )
     control = flat_control(proof, run.control.tag, 10, run.control.train.tokens)
     return run.replace(name="reference", proof=proof, control=control)
@@ -214,6 +268,7 @@ def _with_proof(run: RunConfig, proof: ArmConfig) -> RunConfig:
 def _from_file(path: Path, inputs: Inputs | None) -> RunConfig:
     changes = _read(path)
     base = _named(str(changes.pop("base", "")), f"{path}: base")
+    _check_tables(changes, path)
     stated = changes.get("sources", {}).get("inputs")
     if inputs is None and isinstance(stated, list):
         inputs = tuple(_input(item, path) for item in stated)
@@ -227,23 +282,44 @@ def _from_file(path: Path, inputs: Inputs | None) -> RunConfig:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        fix = 'Write `base = "tiny"` and the fields to change.'
-        raise ConfigError(path, "be a TOML recipe file", error, fix) from error
+    with reading(ConfigError, path, "be a TOML recipe file", _FIX):
+        return parse_toml(read_bounded(path, _MAX_RECIPE_BYTES))
+
+
+def _check_tables(changes: Mapping[str, Any], path: Path) -> None:
+    """Refuse a plain value where the parts of a run, and its inputs, have fields."""
+    parts = {n for n, field in RunConfig.model_fields.items() if _is_part(field.annotation)}
+    for name in sorted(parts & changes.keys()):
+        if not isinstance(changes[name], Mapping):
+            raise ConfigError(path, f"have a table [{name}]", repr(changes[name]), _FIX)
+    inputs = changes.get("sources", {}).get("inputs", [])
+    if not isinstance(inputs, list) or not all(isinstance(one, Mapping) for one in inputs):
+        raise ConfigError(path, "have tables [[sources.inputs]]", repr(inputs), _FIX)
+
+
+def _is_part(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Schema)
 
 
 def _input(stated: Mapping[str, Any], file: Path) -> SourceInput:
     """Read one input; its path is relative to the recipe file."""
     fields = dict(stated)
     if "path" in fields:
-        fields["path"] = file.resolve().parent / Path(str(fields["path"])).expanduser()
+        with _home_folders(file):
+            path = Path(str(fields["path"])).expanduser()
+        fields["path"] = file.resolve().parent / path
     return SourceInput.parse(fields, f"{file}: sources.inputs")
 
 
 def _changed(config: SomeSchema, changes: Mapping[str, Any], where: Path) -> SomeSchema:
-    return type(config).parse(_merged(config, changes, where.resolve().parent), where)
+    with _home_folders(where):
+        merged = _merged(config, changes, where.resolve().parent)
+    return type(config).parse(merged, where)
+
+
+def _home_folders(where: Path) -> AbstractContextManager[None]:
+    """Name the recipe where a path begins with ~name, of a user that there is not."""
+    return reading(ConfigError, where, "begin paths with home folders that exist", _FIX)
 
 
 def _merged(config: Schema, changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ NOT_IN_KEY: dict[str, Any] = {"in_key": False}
 class Schema(BaseModel):
     """A frozen pydantic model that refuses unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], where: object) -> Self:

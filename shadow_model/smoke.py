@@ -18,7 +18,8 @@ from rich.table import Table as RichTable
 from torch import Tensor
 
 from shadow_model.errors import NumericsError
-from shadow_model.nn.attention import dense_attention, sparse_attention
+from shadow_model.nn.attention import sparse_attention
+from shadow_model.nn.body import boundary_alphas
 from shadow_model.nn.config import ModelConfig
 from shadow_model.nn.index import select_blocks
 from shadow_model.nn.kinds import next_kinds
@@ -119,7 +120,7 @@ def measure(config: SmokeConfig, progress: Progress = silent) -> tuple[dict[str,
     trained = _train(config, progress)
     with torch.no_grad():
         checks = [*_learning(config, trained), *_parts(config, trained)]
-    checks += [_sparse_is_dense(config), _chunked_is_plain(config, trained)]
+    checks += [_sparse_is_masked(config), _chunked_is_plain(config, trained)]
     tokens = config.steps * config.windows * config.ctx_tokens
     figures = {
         "passed": all(c.passed for c in checks),
@@ -150,8 +151,7 @@ def _train(config: SmokeConfig, progress: Progress) -> _Trained:
         index_kls.append(float(stats.index_kl))
         dropped += int(stats.dropped)
         if _is_last_of_its_form(config, step):
-            names = [n for n, p in learner.model.named_parameters() if p.requires_grad]
-            for name, norm in zip(names, stats.norms.tolist(), strict=True):
+            for name, norm in zip(learner.names, stats.norms.tolist(), strict=True):
                 smallest[name] = min(norm, smallest.get(name, float("inf")))
             if learner.model.alpha.grad is not None:
                 alpha = alpha.maximum(learner.model.alpha.grad.abs().cpu())
@@ -193,8 +193,9 @@ def _learning(config: SmokeConfig, trained: _Trained) -> Iterator[Check]:
     bad = [n for n, norm in trained.gradients.items() if not 0 < norm < float("inf")]
     found = ", ".join(bad) or f"{len(trained.gradients)} tensors, all"
     yield Check("gradients", "finite and not zero in every form", found, not bad)
-    used = trained.alpha_gradients[: config.loops[1]]
-    unused = trained.alpha_gradients[config.loops[1] :]
+    taken = list(boundary_alphas(config.model, config.loops[1]))
+    used = trained.alpha_gradients[taken]
+    unused = trained.alpha_gradients.index_fill(0, torch.tensor(taken), 0.0)
     alphas = bool((used > 0).all() and (unused == 0).all())
     found = f"{int((used > 0).sum())} used, {int((unused > 0).sum())} unused"
     yield Check("boundary", f"a gradient at {config.loops[1]} alphas, none beyond", found, alphas)
@@ -203,7 +204,7 @@ def _learning(config: SmokeConfig, trained: _Trained) -> Iterator[Check]:
     must = f"at least {config.loss_fall:g} nats"
     found = f"{trained.losses[0]:.3f} -> {sum(last) / len(last):.3f}"
     yield Check("loss falls", must, found, fall >= config.loss_fall)
-    moved = (trained.learner.model.alpha - config.model.alpha_init)[: config.loops[1]].abs()
+    moved = (trained.learner.model.alpha - config.model.alpha_init)[taken].abs()
     smallest = float(moved.min())
     yield Check("alpha moved", "more than 0 each", f"{smallest:.2e} at least", smallest > 0)
     low, high = min(trained.index_kls), max(trained.index_kls)
@@ -239,11 +240,11 @@ def _most_levels(rows: Tensor) -> int:
     return 1 + int((ranked[:, 1:] != ranked[:, :-1]).sum(-1).max())
 
 
-def _sparse_is_dense(config: SmokeConfig) -> Check:
-    """Compare both attentions, values and gradients, where every block is chosen, in float64."""
+def _sparse_is_masked(config: SmokeConfig) -> Check:
+    """Compare both forms of sparse attention, values and gradients, in float64."""
     model, generator = config.model, torch.Generator().manual_seed(config.seed)
-    tokens, block = config.ctx_tokens // 2 - 3, model.index_block
-    groups, width = model.kv_heads, model.head_width
+    tokens, block = config.ctx_tokens // 2 - 3, max(1, config.ctx_tokens // 16)
+    groups, width, top = model.kv_heads, model.head_width, 2
 
     def draw(heads: int) -> Tensor:
         shape = (1, tokens, heads, width)
@@ -251,17 +252,30 @@ def _sparse_is_dense(config: SmokeConfig) -> Check:
 
     query, key, value = draw(model.heads), draw(groups), draw(groups)
     index = torch.randn(2, 1, tokens, model.index_width, generator=generator)
-    everything = select_blocks(index[0], index[1], block, top=-(-tokens // block))
-    some = select_blocks(index[0], index[1], block, top=1)
-    dense = dense_attention(query, key, value)
-    sparse = sparse_attention(query, key, value, everything, block)
-    slopes = [torch.autograd.grad((out**2).sum(), (query, key, value)) for out in (dense, sparse)]
-    pairs = [(dense, sparse), *zip(*slopes, strict=True)]
+    chosen = select_blocks(index[0], index[1], block, top)
+    masked = _masked_attention(query, key, value, chosen.repeat_interleave(block, 2))
+    sparse = sparse_attention(query, key, value, chosen, block, top)
+    slopes = [torch.autograd.grad((out**2).sum(), (query, key, value)) for out in (masked, sparse)]
+    pairs = [(masked, sparse), *zip(*slopes, strict=True)]
     apart = max(float(((a - b).abs().max() / a.abs().max()).detach()) for a, b in pairs)
-    fewer = bool(some.sum() < everything.sum())
-    # 1e-12: float64 sums of another order; what is selected must differ when less is asked for
+    everything = -(-tokens // block) * (-(-tokens // block) + 1) / 2 * block
+    fewer = int(chosen.sum()) < everything
+    # 1e-12: float64 sums of another order; and something must have been left out
     passed = apart < 1e-12 and fewer
-    return Check("sparse = dense", "equal to 1e-12, all chosen", f"{apart:.1e}", passed)
+    return Check("sparse = masked", "equal to 1e-12", f"{apart:.1e}", passed)
+
+
+def _masked_attention(query: Tensor, key: Tensor, value: Tensor, read_BTT: Tensor) -> Tensor:
+    tokens = query.shape[1]
+    read = read_BTT[:, None, :, :tokens].tril()
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=read,
+        enable_gqa=True,
+    )
+    return out.transpose(1, 2).flatten(2)
 
 
 def _chunked_is_plain(config: SmokeConfig, trained: _Trained) -> Check:

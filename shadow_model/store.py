@@ -3,17 +3,18 @@
 stages/<stage>/<key>/...           outputs, and receipt.json, written last
 work/<name>/                       resumable work of long stages (checkpoints)
 tmp/                               folders being written
-publish.lock                       held for the renames that publish a folder
+runs/<id>.json                     which stages each run used (run_record.py)
+code/<sha256>.json                 the functions of a module, by digest (code_notes.py)
+publish.lock                       held for the renames that publish, and remove, folders
 digests.sqlite                     remembered file digests
 """
 
-import fcntl
 import os
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +23,24 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
+from shadow_model.code_notes import CodeNotes
 from shadow_model.digest import DigestMemo, sha256_file
+from shadow_model.disk import naming_full_disk
 from shadow_model.errors import DataError
-from shadow_model.receipt import FORMAT_VERSION, FileRecord, Identity, Receipt, installed_versions
+from shadow_model.locking import locked
+from shadow_model.reading import load_json, reading
+from shadow_model.receipt import (
+    FORMAT_VERSION,
+    Acceptance,
+    FileRecord,
+    Identity,
+    Receipt,
+    installed_versions,
+)
 
 RECEIPT = "receipt.json"
+TEMPORARY = "tmp"
+CODE = "code"
 
 
 class Build:
@@ -48,6 +62,7 @@ class Store:
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).expanduser().resolve()
         self.memo = DigestMemo(self.root / "digests.sqlite")
+        self.code = CodeNotes(self.root / CODE)
 
     def folder(self, receipt: Receipt | Identity) -> Path:
         """Return the folder that holds, or will hold, a stage's outputs."""
@@ -114,10 +129,16 @@ class Store:
 
         An exception leaves nothing behind. Whatever stood at the final place is replaced: of two
         builds of one key the last to end stays, whole.
+
+        Raises:
+            DataError: The disk ran full.
         """
         started, clock = _now(), time.monotonic()
-        build = Build(self.temporary(f"{identity.stage}-{identity.key}"))
-        try:
+        with (
+            self.temporary(f"{identity.stage}-{identity.key}") as folder,
+            naming_full_disk(self.root),
+        ):
+            build = Build(folder)
             yield build
             receipt = Receipt(
                 **identity.model_dump(),
@@ -134,14 +155,67 @@ class Store:
             )
             self._publish(build.folder, receipt)
             build.receipt = receipt
-        finally:
-            shutil.rmtree(build.folder, ignore_errors=True)
 
-    def temporary(self, name: str) -> Path:
-        """Make a new folder below tmp/, named by its owner's process so that gc can tell."""
-        path = self.root / "tmp" / f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
-        path.mkdir(parents=True)
-        return path
+    def accept(
+        self, old: Receipt, identity: Identity, reason: str, changes: Sequence[str]
+    ) -> Receipt:
+        """Let the outputs of `old` stand for `identity`, which differs in its code only.
+
+        Args:
+            changes: What of the code changed, for the receipt.
+
+        Returns:
+            The new receipt: the old one's figures and times, the new code, and the reason.
+        """
+        assert (old.stage, old.config, old.environment) == (
+            identity.stage,
+            identity.config,
+            identity.environment,
+        )
+        key = old.accepted.key if old.accepted else old.key
+        accepted = Acceptance(reason=reason, key=key, code=tuple(changes), at=_now())
+        fields = {**dict(old), **dict(identity), "key": identity.key, "accepted": accepted}
+        receipt = Receipt(**fields)
+        with self.temporary(f"{identity.stage}-{identity.key}") as folder:
+            for record in old.outputs:
+                target = folder / record.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.hardlink_to(self.folder(old) / record.name)
+            self._publish(folder, receipt)
+        return receipt
+
+    @contextmanager
+    def temporary(self, name: str) -> Iterator[Path]:
+        """Make a new folder below tmp/ for the block, and remove it at the end if it still stands.
+
+        A lock file beside it is held meanwhile: another process can tell that its owner lives.
+        """
+        path = self.root / TEMPORARY / f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_of(path)
+        with locked(lock):
+            path.mkdir()
+            try:
+                yield path
+            finally:
+                shutil.rmtree(path, ignore_errors=True)
+                lock.unlink()
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Keep folders from being published or removed while the block runs."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        with locked(self.root / "publish.lock"):
+            yield
+
+    def stage_receipts(self, stage: str) -> list[Receipt]:
+        """Return the readable receipts of a stage, the newest first."""
+        found = [_readable(p) for p in (self.root / "stages" / stage).glob(f"*/{RECEIPT}")]
+        return sorted(filter(None, found), key=lambda receipt: receipt.ended, reverse=True)
+
+    def receipt(self, stage: str, key: str) -> Receipt | None:
+        """Return a stage's receipt, though its outputs may be gone; None where it is unreadable."""
+        return _readable(self.root / "stages" / stage / key / RECEIPT)
 
     def _records(self, folder: Path) -> Iterator[FileRecord]:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -154,21 +228,19 @@ class Store:
 
     def _publish(self, folder: Path, receipt: Receipt) -> None:
         write_whole(folder / RECEIPT, receipt.model_dump_json(indent=1).encode())
+        self.code.write(receipt.code)
         final = self.folder(receipt)
         final.parent.mkdir(parents=True, exist_ok=True)
-        replaced = self.temporary("replaced")
-        with self._publish_lock():
+        with self.temporary("replaced") as replaced, self.publishing():
             if final.exists():
                 final.rename(replaced / final.name)
             folder.rename(final)
             _sync(final.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
 
-    @contextmanager
-    def _publish_lock(self) -> Iterator[None]:
-        with (self.root / "publish.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # freed by the kernel when its holder dies
-            yield
+
+def lock_of(folder: Path) -> Path:
+    """Return the lock file of a temporary folder."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -178,14 +250,23 @@ def read_receipt(path: Path) -> Receipt:
         DataError: It is absent, is not JSON, lacks a field, or has an unknown format version.
     """
     fix = "Delete the stage's folder; the next run builds it again."
+    if not path.exists():
+        raise DataError(path, "be a receipt", "no such file", fix)
+    with reading(DataError, path, "be a receipt in JSON", fix):
+        content = load_json(path)
     try:
-        return Receipt.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(path, "be a receipt", "no such file", fix) from error
+        return Receipt.model_validate(content)
     except ValidationError as error:
         must = f"be a receipt of format version {FORMAT_VERSION}"
         found = "; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors())
         raise DataError(path, must, found, fix) from error
+
+
+def _readable(path: Path) -> Receipt | None:
+    try:
+        return read_receipt(path)
+    except DataError:
+        return None
 
 
 def write_whole(path: Path, content: bytes) -> None:

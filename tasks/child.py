@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from shadow_model.redaction import redacted
 from tasks.stage import InterruptedWorkError
 
 GRACE_S = 25.0
@@ -53,7 +54,7 @@ def run_child(
     """Run `command` to its end and return its exit code (negative: the signal that killed it).
 
     Args:
-        on_line: Called with every line that it prints, on either stream.
+        on_line: Called with every line that it prints, on either stream, without Hub tokens.
         env: Variables added to this process's own.
         grace_s: How long the child may take to save after SIGTERM, in seconds.
     """
@@ -62,7 +63,7 @@ def run_child(
     with _stopped_at_exit(_start(command, {**(env or {}), name: value}), mark, grace_s) as child:
         assert child.stdout is not None
         for line in child.stdout:
-            on_line(line.rstrip("\n"))
+            on_line(redacted(line.rstrip("\n")))
         return child.wait()
 
 

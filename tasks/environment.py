@@ -20,6 +20,13 @@ def machine_environment(inputs: Mapping[str, Any]) -> dict[str, str]:
     return {**torch_environment(inputs), "processor": _processor_name()}
 
 
+def gpu(device: str) -> str | None:
+    """Return the name of the GPU that a config's `device` means, for its lock; None for the CPU."""
+    if device == "cpu" or not torch.cuda.is_available():
+        return None
+    return f"gpu-{torch.cuda.get_device_properties(0).uuid}"
+
+
 def _device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 

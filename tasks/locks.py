@@ -1,11 +1,9 @@
-"""Locks that die with their holder: flock(2), which the kernel drops when a process ends.
+"""Prefect's locks of task keys, as locks that die with their holder (`shadow_model.locking`).
 
-A lock file stays behind on purpose (removing one that another process is opening would let two
-holders in); an unheld file means nothing.
+Prefect's own file locks outlive a killed holder for ever.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import threading
@@ -16,6 +14,8 @@ from typing import Any, Self
 from prefect import get_run_logger
 from prefect.exceptions import MissingContextError
 from prefect.locking.protocol import LockManager
+
+from shadow_model.locking import is_locked, try_lock
 
 _POLL_S = 0.1
 
@@ -71,13 +71,7 @@ class FlockLockManager(LockManager):
 
     def is_locked(self, key: str) -> bool:
         """Tell whether anyone holds the lock."""
-        if not self._path(key).exists():
-            return False
-        descriptor = self._open_locked(key)
-        if descriptor is None:
-            return True
-        os.close(descriptor)
-        return False
+        return is_locked(self._path(key))
 
     def is_lock_holder(self, key: str, holder: str) -> bool:
         """Tell whether `holder`, in this process, holds the lock."""
@@ -104,13 +98,7 @@ class FlockLockManager(LockManager):
 
     def _open_locked(self, key: str) -> int | None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path(key), os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        return try_lock(self._path(key))
 
 
 def _logger() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:

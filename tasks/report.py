@@ -52,10 +52,15 @@ def publish_report(chain: Chain, report: Receipt) -> None:
 
 
 def _losses(receipts: Sequence[Receipt]) -> list[str]:
-    arms = {r.stage: r.counts["held_out"] for r in receipts if "held_out" in r.counts}
+    arms = {_arm(r): r.counts["held_out"] for r in receipts if "held_out" in r.counts}
     names = list(dict.fromkeys(name for losses in arms.values() for name in losses))
     rows = ([arm, *(_shown(losses[name]) for name in names)] for arm, losses in arms.items())
     return markdown_table(["arm", *names], rows)
+
+
+def _arm(receipt: Receipt) -> str:
+    arm = receipt.config["arm"]
+    return f"{arm['tag']}, seed {arm['train']['seed']}"
 
 
 def _shown(loss: float | None) -> str:

@@ -8,7 +8,6 @@ into a Prefect task that takes the same arguments without `work` and returns the
 The identity is computed from the arguments in one place, for the cache key and for the build.
 """
 
-import errno
 import inspect
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,24 +19,35 @@ from prefect import Task, get_run_logger, runtime
 from prefect.client.schemas.objects import State, TaskRun
 
 from shadow_model.errors import ShadowError
+from shadow_model.locking import is_locked
 from shadow_model.progress import Progress
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.store import Store
+from shadow_model.transient import is_transient
 from tasks.artifacts import publish_receipt
-from tasks.caching import cache_options
+from tasks.caching import LOCKS, cache_options
+from tasks.device import alone_on
 from tasks.progress import RunProgress
 
 P = ParamSpec("P")
 _PACKAGE = __name__.partition(".")[0]
 
 RETRY_DELAYS_S = (2.0, 10.0, 60.0)
-_TRANSIENT_ERRNO = frozenset(
-    {errno.EIO, errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT}
-)
 
 
 class InterruptedWorkError(RuntimeError):
     """Work that ended for a reason outside of it, and may pass when tried again."""
+
+
+class DeviceMemoryError(InterruptedWorkError):
+    """The device had no memory left: tried once more, for another program may have held it.
+
+    Args:
+        advice: Which field of the config would need less.
+    """
+
+    def __init__(self, advice: str) -> None:
+        super().__init__(f"the device ran out of memory. If nothing else uses it, {advice}")
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,11 @@ class Work:
         return self.store.work(_work_name(self.identity))
 
 
+def no_device(_inputs: Mapping[str, Any]) -> str | None:
+    """Return the device that a stage needs for itself: none."""
+    return None
+
+
 def no_environment(_inputs: Mapping[str, Any]) -> dict[str, str]:
     """Return what else than inputs, config and code changes a result: nothing."""
     return {}
@@ -73,6 +88,7 @@ class StageTask(Generic[P]):
         build: Writes the outputs and returns the figures for the receipt.
         modules: Modules whose import closure is the stage's code; that of `build` counts anyway.
         environment: Task inputs -> device, torch version... where they change the result.
+        device: Task inputs -> name of the device that no other job may use meanwhile, or None.
         undrawn: Arguments, given by name, whose receipts give no edges in the run's graph.
     """
 
@@ -81,15 +97,20 @@ class StageTask(Generic[P]):
     build: Callable[Concatenate[Work, P], Mapping[str, Any]]
     modules: tuple[str, ...]
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment
+    device: Callable[[Mapping[str, Any]], str | None] = no_device
     undrawn: frozenset[str] = frozenset()
 
     def relabelled(self, label: str) -> "StageTask[P]":
         """Return the same stage under another label; its key stays."""
         return replace(self, label=label)
 
+    def inputs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return arguments of the task by their names."""
+        return self._signature().bind(*args, **kwargs).arguments
+
     def identity(self, inputs: Mapping[str, Any]) -> Identity:
         """Return the identity that the task has with these arguments: its cache key, and more."""
-        receipts = [r for value in inputs.values() for r in _receipts(value)]
+        receipts = receipts_among(inputs)
         config = {k: v for k, v in inputs.items() if v is not None and not list(_receipts(v))}
         own = self.build.__module__
         modules = [*self.modules, *([own] if own.partition(".")[0] == _PACKAGE else [])]
@@ -115,22 +136,27 @@ class StageTask(Generic[P]):
         )
 
     def _function(self, store: Store) -> Callable[P, Receipt]:
-        signature = inspect.signature(self.build)
-        _work, *parameters = signature.parameters.values()
-        signature = signature.replace(parameters=parameters, return_annotation=Receipt)
-
         def run(*args: P.args, **kwargs: P.kwargs) -> Receipt:
-            return self._run(store, signature.bind(*args, **kwargs).arguments)
+            return self._run(store, self.inputs(*args, **kwargs))
 
-        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__signature__ = self._signature()  # type: ignore[attr-defined]
         run.__name__ = run.__qualname__ = self.build.__name__
         return run
+
+    def _signature(self) -> inspect.Signature:
+        signature = inspect.signature(self.build)
+        _work, *parameters = signature.parameters.values()
+        return signature.replace(parameters=parameters, return_annotation=Receipt)
 
     def _run(self, store: Store, inputs: Mapping[str, Any]) -> Receipt:
         identity = self.identity(inputs)
         if damage := store.damage(identity):
             get_run_logger().warning("%s is built again: %s", self.label, damage)
-        with store.build(identity, runtime.flow_run.id, runtime.task_run.id) as build:
+        self._tell_attempt()
+        with (
+            alone_on(self.device(inputs)),
+            store.build(identity, runtime.flow_run.id, runtime.task_run.id) as build,
+        ):
             work = Work(store, identity, build.folder, RunProgress(self.label))
             build.counts.update(self.build(work, **inputs))  # type: ignore[call-arg]
         assert build.receipt is not None
@@ -138,30 +164,52 @@ class StageTask(Generic[P]):
         publish_receipt(self.label, build.receipt, store.folder(identity))
         return build.receipt
 
+    def _tell_attempt(self) -> None:
+        attempt, most = runtime.task_run.run_count or 1, len(RETRY_DELAYS_S) + 1
+        if attempt > 1:
+            get_run_logger().warning("%s: attempt %d of %d", self.label, attempt, most)
+
 
 def stage_task(
     stage: str,
     label: str,
     modules: Sequence[str],
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment,
+    device: Callable[[Mapping[str, Any]], str | None] = no_device,
     undrawn: Sequence[str] = (),
 ) -> Callable[[Callable[Concatenate[Work, P], Mapping[str, Any]]], StageTask[P]]:
     """Return a decorator that makes a function the task of a stage; see `StageTask`."""
 
     def decorate(build: Callable[Concatenate[Work, P], Mapping[str, Any]]) -> StageTask[P]:
-        return StageTask(stage, label, build, tuple(modules), environment, frozenset(undrawn))
+        return StageTask(
+            stage, label, build, tuple(modules), environment, device, frozenset(undrawn)
+        )
 
     return decorate
 
 
-def may_pass_when_retried(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+def may_pass_when_retried(_task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Tell whether a failed attempt may pass when tried again: I/O and killed children may."""
     error = state.data
     if isinstance(error, ShadowError):
         return False
+    if isinstance(error, DeviceMemoryError):
+        return run.run_count <= 1
     if isinstance(error, InterruptedWorkError | ConnectionError | TimeoutError):
         return True
-    return isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNO
+    return isinstance(error, BaseException) and is_transient(error)
+
+
+def receipts_among(inputs: Mapping[str, Any]) -> list[Receipt]:
+    """Return the receipts among a task's inputs, also those in lists."""
+    return [receipt for value in inputs.values() for receipt in _receipts(value)]
+
+
+def forget_work(store: Store, identity: Identity) -> None:
+    """Remove the unfinished work of a stage, unless a run is at it."""
+    name = _work_name(identity)
+    if not is_locked(store.root / LOCKS / f"{name}.lock"):
+        shutil.rmtree(store.root / "work" / name, ignore_errors=True)
 
 
 def _work_name(identity: Identity) -> str:

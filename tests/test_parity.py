@@ -73,7 +73,8 @@ def case_model(name: str, **choices: Any) -> tuple[Shadow, dict[str, Tensor]]:
     case = CASES[name]
     shape = {"width" if key == "d" else key: value for key, value in case["config"].items()}
     index = {"index_block": case["index_block"], "index_top": case["index_top"]}
-    model = Shadow(ModelConfig(**shape, **index, **choices), case_table(name))
+    own = {"coda_alpha": False, "index_teacher": "dense", "document_attention": False}
+    model = Shadow(ModelConfig(**shape, **index, **own, **choices), case_table(name))
     arrays = load_file(GOLDEN / f"{name}.safetensors")
     state = {key.removeprefix("state."): t for key, t in arrays.items() if key.startswith("state.")}
     model.load_state_dict(state)

@@ -4,7 +4,6 @@ A bin is mapped, never read whole. packed.json says how many tokens each holds a
 belong to; one without a version is that of an older program, which knows lanes, train and val only.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, ValidationError
 
 from shadow_model.errors import DataError, LayoutError
+from shadow_model.reading import load_json, reading
 from shadow_model.schema import Schema
 from shadow_model.table.store import Table, table_digest
 
@@ -126,8 +126,8 @@ def open_bins(folder: Path, table_path: Path, ctx: int = 1) -> Bins:
         LayoutError: The bins were made with another table.
     """
     packed = read_packed(folder / PACKED)
-    _check_table(folder, packed, table_path)
     num_rows = Table.load(table_path).num_rows
+    _check_table(folder, packed, table_path)
     train, val = Bin.open(folder / TRAIN, ctx), Bin.open(folder / VAL, ctx)
     for stream, tokens in ((train, packed.train), (val, packed.val)):
         if stream.num_tokens != tokens:
@@ -143,20 +143,20 @@ def read_packed(path: Path) -> Packed:
     Raises:
         DataError: It is absent, no JSON, of an unknown version, or lacks a field.
     """
+    if not path.exists():
+        raise DataError(path, "stand beside the bins", "no such file", _FIX)
+    with reading(DataError, path, "be JSON", _FIX):
+        content = load_json(path)
+    if isinstance(content, Mapping) and "version" not in content:
+        names = ("lanes", "train", "val")
+        if missing := [name for name in names if name not in content]:
+            raise DataError(path, "state lanes, train and val", f"no {missing}", _FIX)
+        content = {name: content[name] for name in names}
     try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, Mapping) and "version" not in content:
-            content = {name: content[name] for name in ("lanes", "train", "val")}
         return Packed.model_validate(content)
-    except FileNotFoundError as error:
-        raise DataError(path, "stand beside the bins", "no such file", _FIX) from error
-    except KeyError as error:
-        raise DataError(path, "state lanes, train and val", f"no {error}", _FIX) from error
     except ValidationError as error:
         found = "; ".join(f"{e['loc']} = {e['input']!r}: {e['msg']}" for e in error.errors())
         raise DataError(path, "be a packed.json of version 1", found, _FIX) from error
-    except ValueError as error:
-        raise DataError(path, "be JSON", error, _FIX) from error
 
 
 def _check_table(folder: Path, packed: Packed, table_path: Path) -> None:

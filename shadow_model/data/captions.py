@@ -5,7 +5,6 @@ In this order: a text file of the same name beside the file, an entry of a `meta
 """
 
 import csv
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,11 @@ from typing import Any
 
 from shadow_model.data.files import read_text
 from shadow_model.errors import DataError
+from shadow_model.reading import parse_json, reading
 
 METADATA_NAMES = ("metadata.jsonl", "metadata.csv")
 _FILE_FIELD = "file_name"
+_MAX_CAPTION_BYTES = 1 << 20
 _WORD_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 
 
@@ -40,7 +41,7 @@ class Captions:
         """Return the caption of a file, or of a folder of frames."""
         beside = sidecar(path)
         if beside.is_file():
-            return read_text(beside).strip()
+            return _short_text(beside).strip()
         return self._said.get(path) or words_of_name(path)
 
 
@@ -64,7 +65,7 @@ def words_of_name(path: Path) -> str:
 
 def _entries(path: Path, column: str) -> Iterator[tuple[str, str]]:
     text = read_text(path)
-    rows = _json_rows(path, text) if path.suffix == ".jsonl" else csv.DictReader(text.splitlines())
+    rows = _json_rows(path, text) if path.suffix == ".jsonl" else _csv_rows(path, text)
     for number, row in enumerate(rows, 1):
         missing = [name for name in (_FILE_FIELD, column) if not isinstance(row.get(name), str)]
         if missing:
@@ -73,14 +74,25 @@ def _entries(path: Path, column: str) -> Iterator[tuple[str, str]]:
         yield row[_FILE_FIELD], row[column].strip()
 
 
+def _short_text(path: Path) -> str:
+    """Read the text beside a file: a caption, not a book that happens to have its name."""
+    if (size := path.stat().st_size) > _MAX_CAPTION_BYTES:
+        must = f"be a caption of at most {_MAX_CAPTION_BYTES:,} bytes"
+        raise DataError(path, must, f"{size:,} bytes", "Shorten it, or rename it.")
+    return read_text(path)
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
+    with reading(DataError, path, "be a CSV with a heading", "Correct it."):
+        yield from csv.DictReader(text.splitlines())
+
+
 def _json_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(path, f"be JSON in line {number}", error, "Correct it.") from error
+        with reading(DataError, path, f"be JSON in line {number}", "Correct it."):
+            row = parse_json(line)
         if not isinstance(row, dict):
             raise DataError(path, f"hold an object in line {number}", line[:80], "Correct it.")
         yield row

@@ -6,13 +6,13 @@ Legend: T frames; clips are (T, H, W, 3) float32 RGB in [0, 1].
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import av
 import numpy as np
-from PIL import Image, ImageSequence, UnidentifiedImageError
+from PIL import Image, ImageSequence
 from pydantic import Field, model_validator
 
 from shadow_model.data.codebook import CodecConfig
@@ -21,6 +21,7 @@ from shadow_model.data.picture import (
     PICTURE_SUFFIXES,
     check_patches,
     check_pixels,
+    open_image,
     read_picture,
     square,
     to_array,
@@ -29,6 +30,7 @@ from shadow_model.data.picture import (
     to_rgb,
 )
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 from shadow_model.store import write_whole
 from shadow_model.table.layout import Kind
 
@@ -38,6 +40,11 @@ MAX_FRAMES = 20_000
 _PAIR = 2
 _MUST = "be a whole clip"
 _FIX = "Repair or remove the file."
+_FILM_OPTIONS: Mapping[str, str] = {
+    # by content, ffmpeg would also take a play list, which names other files and addresses
+    "format_whitelist": "avi,matroska,webm,mov,mp4,m4a,3gp,3g2,mj2",
+    "protocol_whitelist": "file",
+}
 
 
 class ClipConfig(CodecConfig):
@@ -72,6 +79,11 @@ class ClipCodec(Codec[ClipConfig]):
         (-1, 0, 0),
         (1, 0, 0),
     ]
+
+    @classmethod
+    def vector_width(cls, config: ClipConfig) -> int:
+        """Return the width of a grid's vectors."""
+        return _PAIR * 3 * config.patch**2
 
     @classmethod
     def to_grid(cls, item: np.ndarray, config: ClipConfig) -> np.ndarray:
@@ -186,37 +198,32 @@ def _is_picture(path: Path) -> bool:
 def _animation_frames(path: Path) -> Iterator[tuple[float, Image.Image]]:
     """Yield each frame with the second at which it ends."""
     ends = 0.0
-    try:
-        with Image.open(path, formats=("GIF", "WEBP")) as animation:
-            check_pixels(path, animation.size)
-            for frame in ImageSequence.Iterator(animation):
-                frame.load()
-                # players show frames that ask for no time for a tenth of a second
-                ends += (frame.info.get("duration") or 100) / 1000
-                yield ends, frame
-    except UnidentifiedImageError as error:
-        found = f"{path.stat().st_size} bytes of something else"
-        raise DataError(path, _MUST, found, _FIX) from error
-    except (OSError, EOFError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(path, _MUST, error, _FIX) from error
+    with open_image(path, ("GIF", "WEBP"), _MUST, _FIX) as animation:
+        for frame in ImageSequence.Iterator(animation):
+            frame.load()
+            # players show frames that ask for no time for a tenth of a second
+            ends += (frame.info.get("duration") or 100) / 1000
+            yield ends, frame
 
 
 def _film_frames(path: Path) -> Iterator[tuple[float, Image.Image]]:
     """Yield each frame with the second at which it ends, from the first one's start."""
-    try:
-        with av.open(str(path)) as film:
-            if not film.streams.video:
-                raise DataError(path, _MUST, "no pictures in it", _FIX)
-            stream = film.streams.video[0]
-            check_pixels(path, (stream.width, stream.height))
-            step = 1 / float(stream.average_rate or 25)
-            start, count = None, 0
-            for frame in film.decode(stream):
-                start = frame.time if start is None else start
-                count += 1
-                picture = Image.fromarray(frame.to_ndarray(format="rgb24"))
-                yield (frame.time or 0.0) - (start or 0.0) + step, picture
-            if count < stream.frames - 2:  # the last frames may be cut off on purpose
-                raise DataError(path, _MUST, f"{count} of {stream.frames} frames", _FIX)
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(path, _MUST, error, _FIX) from error
+    place = f"file:{path.absolute()}"  # else a name with a colon may be taken for an address
+    with (
+        reading(DataError, path, _MUST, _FIX, av.FFmpegError),
+        av.open(place, options=dict(_FILM_OPTIONS), metadata_errors="replace") as film,
+    ):
+        if not film.streams.video:
+            raise DataError(path, _MUST, "no pictures in it", _FIX)
+        stream = film.streams.video[0]
+        check_pixels(path, (stream.width, stream.height))
+        step = 1 / float(stream.average_rate or 25)
+        start, count = None, 0
+        for frame in film.decode(stream):
+            check_pixels(path, (frame.width, frame.height))  # it may change on the way
+            start = frame.time if start is None else start
+            count += 1
+            picture = Image.fromarray(frame.to_ndarray(format="rgb24"))
+            yield (frame.time or 0.0) - (start or 0.0) + step, picture
+        if count < stream.frames - 2:  # the last frames may be cut off on purpose
+            raise DataError(path, _MUST, f"{count} of {stream.frames} frames", _FIX)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from shadow_model.data.codebook import (
     fit_decoder,
 )
 from shadow_model.errors import DataError
+from shadow_model.reading import load_json, reading
 from shadow_model.store import write_whole
 from shadow_model.table.layout import Kind
 
@@ -137,10 +138,60 @@ class Codec(ABC, Generic[ConfigT]):
         """
         record = _read_record(folder / f"{cls.kind}.json", cls.kind)
         config: Any = cls.config_type.parse(record["config"], folder / f"{cls.kind}.json")
-        arrays = _read_arrays(folder / f"{cls.kind}.safetensors", str(record["sha256"]))
+        path = folder / f"{cls.kind}.safetensors"
+        arrays = _read_arrays(path, str(record["sha256"]))
+        cls._check_arrays(path, arrays, config)
         codebook = ResidualCodebook(arrays["first"], arrays["second"])
         offsets = np.array(cls.offsets, np.int64)
         parts = (codebook.vectors, arrays["features"], offsets, arrays["weight"])
+        return cls(config, codebook, NeighbourDecoder(*parts))
+
+    @classmethod
+    def _check_arrays(cls, path: Path, arrays: dict[str, np.ndarray], config: ConfigT) -> None:
+        width, rows = cls.vector_width(config), config.num_codes
+        components = min(config.components, width)
+        shapes = {
+            "first": (config.first, width),
+            "second": (config.second, width),
+            "features": (rows, components),
+            "weight": (len(cls.offsets) * components + 1, width),
+        }
+        fix = "Fit the codec again, or restore the file."
+        found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+        if found != {name: (shape, "float32") for name, shape in shapes.items()}:
+            raise DataError(path, f"hold float32 arrays of the shapes {shapes}", found, fix)
+        bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+        if bad:
+            raise DataError(path, "be finite", f"a NaN or infinity in {', '.join(bad)}", fix)
+
+    @classmethod
+    @abstractmethod
+    def vector_width(cls, config: ConfigT) -> int:
+        """Return the width of a grid's vectors (D)."""
+
+    def compact(self) -> dict[str, np.ndarray]:
+        """Return the arrays of a small file: features are sums of one row of each set of centres.
+
+        What `from_compact` makes of them decodes alike, up to float32's rounding.
+        """
+        first, second = self._codebook.first, self._codebook.second
+        grid = self._decoder.features.reshape(len(first), len(second), -1)
+        return {
+            "first": first,
+            "second": second,
+            "features_first": grid[:, 0],
+            "features_second": grid[0] - grid[0, 0],
+            "weight": self._decoder.weight,
+        }
+
+    @classmethod
+    def from_compact(cls, config: ConfigT, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Build a codec from the arrays of `compact`."""
+        codebook = ResidualCodebook(arrays["first"], arrays["second"])
+        sums = arrays["features_first"][:, None] + arrays["features_second"]
+        features = sums.reshape(-1, sums.shape[-1])
+        offsets = np.array(cls.offsets, np.int64)
+        parts = (codebook.vectors, features, offsets, arrays["weight"])
         return cls(config, codebook, NeighbourDecoder(*parts))
 
     @classmethod
@@ -204,10 +255,8 @@ def _range(codes: np.ndarray) -> str:
 def _read_record(path: Path, kind: Kind) -> dict[str, Any]:
     fix = "Fit the codec again with this version."
     must = f"be the record of a {kind} codec of format {CODEC_FORMAT}"
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataError(path, must, error, fix) from error
+    with reading(DataError, path, must, fix):
+        record = load_json(path)
     if not isinstance(record, dict) or not {"format", "kind", "config", "sha256"} <= set(record):
         raise DataError(path, must, "another record", fix)
     if record["format"] != CODEC_FORMAT or record["kind"] != kind:
@@ -218,10 +267,8 @@ def _read_record(path: Path, kind: Kind) -> dict[str, Any]:
 
 def _read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
     fix = "Fit the codec again, or restore the file."
-    try:
+    with reading(DataError, path, "hold a codec's arrays", fix, SafetensorError):
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(path, "have the sha256 that its record states", "another one", fix)
         return dict(parse_tensors(content))
-    except (OSError, SafetensorError) as error:
-        raise DataError(path, "hold a codec's arrays", error, fix) from error

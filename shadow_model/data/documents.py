@@ -5,11 +5,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shadow_model.data.demo_text import demo_texts
 from shadow_model.data.files import iter_file_text, list_files
 from shadow_model.data.inputs import SourceInput
+from shadow_model.data.parquet_ids import parquet_file
 from shadow_model.errors import DataError
 
 _BATCH_ROWS = 1024
@@ -101,17 +101,21 @@ def iter_parquet_texts(path: Path, column: str) -> Iterator[str]:
     Raises:
         DataError: The file is no whole Parquet file, has no such column, or the column is no text.
     """
-    row = 0
+    fix = "Write the file again, or leave it out."
+    with parquet_file(path, fix) as file:
+        _check_column(path, file.schema_arrow, column)
+    # a dictionary, as in the file: there a long text may stand in each of a million rows
+    with parquet_file(path, fix, [column]) as file:
+        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=[column])
+        values = (value for batch in batches for value in batch.column(0))
+        for row, value in enumerate(values):
+            yield _text(path, row, value) or ""
+
+
+def _text(path: Path, row: int, value: pa.Scalar) -> str | None:
     try:
-        with pq.ParquetFile(path, pre_buffer=False, memory_map=True) as file:
-            _check_column(path, file.schema_arrow, column)
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[column]):
-                for value in batch.column(0):
-                    yield value.as_py() or ""
-                    row += 1
-    except (OSError, pa.ArrowException) as error:
-        fix = "Write the file again, or leave it out."
-        raise DataError(path, "be a whole Parquet file", error, fix) from error
+        text: str | None = value.as_py()
+        return text
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x} in row {row}"
         raise DataError(path, "hold UTF-8 text", found, "Convert the column to UTF-8.") from error

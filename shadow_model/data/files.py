@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 
 _UTF8_FIX = "Convert the file to UTF-8, or leave it out."
 
@@ -48,15 +49,15 @@ def iter_file_text(path: Path, block_bytes: int) -> Iterator[str]:
     Raises:
         DataError: The file cannot be read, or is not UTF-8 (with the first bad byte's offset).
     """
-    try:
-        with path.open("rb") as file:
-            offset, rest = 0, b""
-            while block := rest + file.read(block_bytes - len(rest)):
-                end = len(block) if len(block) < block_bytes else _cut(block)
-                yield _decode(path, block[:end], offset)
-                offset, rest = offset + end, block[end:]
-    except OSError as error:
-        raise DataError(path, "be readable", error, "Check the file and its rights.") from error
+    with (
+        reading(DataError, path, "be readable", "Check the file and its rights."),
+        path.open("rb") as file,
+    ):
+        offset, rest = 0, b""
+        while block := rest + file.read(block_bytes - len(rest)):
+            end = len(block) if len(block) < block_bytes else _cut(block)
+            yield _decode(path, block[:end], offset)
+            offset, rest = offset + end, block[end:]
 
 
 def read_text(path: Path) -> str:

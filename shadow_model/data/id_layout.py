@@ -4,6 +4,7 @@ Old ids are text pieces in [0, vocab), and wherever the file says, codes of the 
 marks and controls. Without the file every id is a text piece.
 """
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Self
@@ -11,9 +12,16 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from shadow_model.errors import DataError
+from shadow_model.reading import load_json, reading
 from shadow_model.schema import Schema
 from shadow_model.store import write_whole
-from shadow_model.table.layout import BAND_ROWS, BANDS, MARKS, REQUIRED_CONTROLS
+from shadow_model.table.layout import (
+    BAND_ROWS,
+    BANDS,
+    MARKS,
+    MAX_OLD_IDS,
+    REQUIRED_CONTROLS,
+)
 
 FILE_NAME = "layout.json"
 _FIX = "Correct layout.json; the format's version is 1."
@@ -46,6 +54,8 @@ class IdLayout(Schema):
         for (_, end, name), (start, _, other) in pairwise(spans):
             if start < end:
                 raise ValueError(f"ids of {name} end at {end}, those of {other} begin at {start}")
+        if self.num_ids > MAX_OLD_IDS:
+            raise ValueError(f"ids must be below {MAX_OLD_IDS}, the highest is {self.num_ids - 1}")
         if self.pieces is not None and Path(self.pieces).name != self.pieces:
             raise ValueError(f"pieces must be a file name without folders, not {self.pieces!r}")
         return self
@@ -86,10 +96,12 @@ class IdLayout(Schema):
                 tokenizer file that is absent.
         """
         path = ids_folder / FILE_NAME
-        if not path.is_file():
+        if not os.path.lexists(path):
             return None
+        with reading(DataError, path, "be JSON", _FIX):
+            content = load_json(path)
         try:
-            layout = cls.model_validate_json(path.read_bytes())
+            layout = cls.model_validate(content)
         except ValidationError as error:
             found = "; ".join(f"{e['loc']}: {e['msg']}" for e in error.errors())
             raise DataError(path, "be a layout of old ids, version 1", found, _FIX) from error

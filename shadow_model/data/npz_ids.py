@@ -1,27 +1,26 @@
 """The `ids` array inside an .npz file: mapped where it is stored, streamed where it is compressed.
 
 A stored member lies in the file as it is in memory, so it is mapped at its offset and costs no
-memory; numpy's own loader would copy it. Everything a file states is checked against its size
-before it is believed, and pickle is never touched.
+memory; numpy's own loader would copy it.
 
 Source: PKWARE APPNOTE 4.3.7 (local file header); numpy NEP 1 (npy format).
 """
 
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
+from shadow_model.arrays import open_archive
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 
 MEMBER = "ids.npy"
 _FIX = "Write the shard again with numpy.savez(path, ids=array) from a 1-D array of token ids."
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
-_DEFLATE_MAX_RATIO = 1040  # deflate cannot reach 1:1033; a file that states more is lying
+_LOCAL_HEADER_BYTES = 30
 _ALIGN_BYTES = 64
 _PADDING_TAG = 0xD935  # the extra field that Android's zipalign pads with
 
@@ -31,6 +30,7 @@ class Member(NamedTuple):
 
     num_ids: int
     dtype: np.dtype
+    header_bytes: int
     offset: int | None
     """Byte offset in the file; None where the member is compressed."""
 
@@ -42,23 +42,13 @@ def find_member(path: Path) -> Member:
         DataError: Not a whole zip, no `ids`, not a 1-D non-empty array of integers, or sizes that
             contradict each other.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = _member_info(path, archive)
-            with archive.open(info) as stream:
-                shape, dtype = _read_header(stream)
-                header_bytes = stream.tell()
-            offset = _data_offset(path, info) + header_bytes
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile, struct.error) as error:
-        raise DataError(
-            path, "be a whole .npz file", error or type(error).__name__, _FIX
-        ) from error
-    check_ids_type(path, shape, dtype)
-    if header_bytes + shape[0] * dtype.itemsize != info.file_size:
-        found = f"{info.file_size - header_bytes} bytes for {shape[0]} ids of {dtype}"
-        raise DataError(path, "hold as many bytes as its header states", found, _FIX)
-    stored = info.compress_type == zipfile.ZIP_STORED
-    return Member(shape[0], dtype, offset if stored else None)
+    with (
+        reading(DataError, path, "be a whole .npz file with an array named ids", _FIX),
+        open_archive(path, ("ids",)) as archive,
+    ):
+        header, offset = archive.members["ids"].header, archive.members["ids"].offset
+    check_ids_type(path, header.shape, header.dtype)
+    return Member(header.shape[0], header.dtype, header.num_bytes, offset)
 
 
 def map_member(path: Path, member: Member) -> np.ndarray:
@@ -78,15 +68,16 @@ def iter_member(path: Path, member: Member, chunk: int) -> Iterator[np.ndarray]:
         for start in range(0, member.num_ids, chunk):
             yield mapped[start : start + chunk]
         return
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(MEMBER) as stream:
-            _read_header(stream)
-            for start in range(0, member.num_ids, chunk):
-                size = min(chunk, member.num_ids - start) * member.dtype.itemsize
-                yield np.frombuffer(_read_exactly(stream, size), member.dtype)
-            stream.read(1)  # reaching the end is what compares the checksum
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise DataError(path, "decompress to the ids it states", error, _FIX) from error
+    with (
+        reading(DataError, path, "decompress to the ids it states", _FIX),
+        zipfile.ZipFile(path) as archive,
+        archive.open(MEMBER) as stream,
+    ):
+        stream.read(member.header_bytes)
+        for start in range(0, member.num_ids, chunk):
+            size = min(chunk, member.num_ids - start) * member.dtype.itemsize
+            yield np.frombuffer(_read_exactly(stream, size), member.dtype)
+        stream.read(1)  # reaching the end is what compares the checksum
 
 
 def write_member(file: IO[bytes], ids: np.ndarray) -> None:
@@ -94,7 +85,7 @@ def write_member(file: IO[bytes], ids: np.ndarray) -> None:
     header = {"descr": "<u4", "fortran_order": False, "shape": ids.shape}
     info = zipfile.ZipInfo(MEMBER)  # its time is 1980 unless told: equal ids give equal files
     zip64_bytes, pad_header_bytes = 20, 4
-    name_end = _LOCAL_HEADER.size + len(MEMBER) + zip64_bytes + pad_header_bytes
+    name_end = _LOCAL_HEADER_BYTES + len(MEMBER) + zip64_bytes + pad_header_bytes
     padding = -name_end % _ALIGN_BYTES
     info.extra = struct.pack("<HH", _PADDING_TAG, padding) + bytes(padding)
     with (
@@ -113,44 +104,6 @@ def check_ids_type(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
         raise DataError(path, "hold a 1-D array of ids", f"shape {shape}", _FIX)
     if shape[0] == 0:
         raise DataError(path, "hold at least one id", "an empty array", "Delete the empty shard.")
-
-
-def _member_info(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    names = archive.namelist()
-    if MEMBER not in names:
-        raise DataError(path, "hold an array named ids", f"the members {names}", _FIX)
-    info = archive.getinfo(MEMBER)
-    if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        found = f"encryption or compression method {info.compress_type}"
-        raise DataError(path, "be stored or deflated, as numpy writes it", found, _FIX)
-    if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
-        found = f"{info.compress_size} bytes for {info.file_size}"
-        raise DataError(path, "store its ids as they are", found, _FIX)
-    if info.file_size > _DEFLATE_MAX_RATIO * max(info.compress_size, 1):
-        found = f"{info.compress_size} bytes that claim to expand to {info.file_size}"
-        raise DataError(path, "state its true size", found, _FIX)
-    return info
-
-
-def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(stream)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in readers:
-        raise ValueError(f"npy format version {version}")
-    shape, _, dtype = readers[version](stream)
-    return shape, dtype
-
-
-def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    if signature != b"PK\x03\x04":
-        raise ValueError("no local file header where the directory points")
-    return info.header_offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
 def _read_exactly(stream: IO[bytes], size: int) -> bytes:

@@ -4,7 +4,8 @@ Read by batches whose size follows from the file's own counts, so that memory is
 and a row group's pages, never by the file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,12 @@ import pyarrow.parquet as pq
 
 from shadow_model.data.npz_ids import check_ids_type
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 
 COLUMN = "ids"
 _CHUNK_IDS = 1 << 20
+_MAX_DOCUMENT_IDS = 1 << 26
+"""A few bytes of run lengths may state any number of ids in one row, which is read whole."""
 _FIX = "Write a column ids of list<uint32> (one document a row) or of uint32."
 
 
@@ -25,7 +29,7 @@ def count_parquet_ids(path: Path) -> int:
     Raises:
         DataError: Not a Parquet file, no such column, not integers, or none at all.
     """
-    with _open(path) as file:
+    with parquet_file(path, _FIX) as file:
         _check(path, file)
         columns = _column_chunks(file)
         if all(c.statistics is not None and c.statistics.has_null_count for c in columns):
@@ -40,23 +44,32 @@ def iter_parquet_ids(path: Path, chunk: int) -> Iterator[np.ndarray]:
     Raises:
         DataError: As `count_parquet_ids`; or a null, or a page that does not decode.
     """
-    with _open(path) as file:
+    with parquet_file(path, _FIX) as file:
         values = _check(path, file)
         rows = max(1, chunk * file.metadata.num_rows // values)
-        try:
-            for batch in file.iter_batches(batch_size=min(rows, chunk), columns=[COLUMN]):
-                ids = _flat(path, batch.column(0))
-                for start in range(0, len(ids), chunk):
-                    yield ids[start : start + chunk]
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(path, "be a whole Parquet file", error, _FIX) from error
+        for batch in file.iter_batches(batch_size=min(rows, chunk), columns=[COLUMN]):
+            ids = _flat(path, batch.column(0))
+            for start in range(0, len(ids), chunk):
+                yield ids[start : start + chunk]
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path, pre_buffer=False, memory_map=True)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(path, "be a whole Parquet file", error, _FIX) from error
+@contextmanager
+def parquet_file(
+    path: Path, fix: str, read_dictionary: Sequence[str] | None = None
+) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; what Arrow raises inside the block becomes a DataError that names it.
+
+    Args:
+        fix: What the user can do.
+        read_dictionary: Columns whose repeated values stay one value in memory.
+    """
+    with (
+        reading(DataError, path, "be a whole Parquet file", fix, pa.ArrowException),
+        pq.ParquetFile(
+            path, pre_buffer=False, memory_map=True, read_dictionary=read_dictionary
+        ) as file,
+    ):
+        yield file
 
 
 def _check(path: Path, file: pq.ParquetFile) -> int:
@@ -71,6 +84,10 @@ def _check(path: Path, file: pq.ParquetFile) -> int:
         raise DataError(path, "hold integer ids", f"a column of {schema.field(COLUMN).type}", _FIX)
     values = sum(int(chunk.num_values) for chunk in _column_chunks(file))
     check_ids_type(path, (values,), np.dtype(kind.to_pandas_dtype()))
+    nested = not pa.types.is_integer(schema.field(COLUMN).type)
+    if nested and values > _MAX_DOCUMENT_IDS * file.metadata.num_rows:
+        found = f"{values:,} in {file.metadata.num_rows} rows"
+        raise DataError(path, f"have at most {_MAX_DOCUMENT_IDS:,} ids a row", found, _FIX)
     return values
 
 

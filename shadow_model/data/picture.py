@@ -6,7 +6,8 @@ Legend: H height, W width; pictures are (H, W, 3) float32 RGB in [0, 1].
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from pydantic import Field, model_validator
 from shadow_model.data.codebook import CodecConfig
 from shadow_model.data.codec import Codec
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 from shadow_model.store import write_whole
 from shadow_model.table.layout import Kind
 
@@ -56,6 +58,11 @@ class PictureCodec(Codec[PictureConfig]):
     offsets: ClassVar[Sequence[tuple[int, ...]]] = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)]
 
     @classmethod
+    def vector_width(cls, config: PictureConfig) -> int:
+        """Return the width of a grid's vectors."""
+        return 3 * config.patch**2
+
+    @classmethod
     def to_grid(cls, item: np.ndarray, config: PictureConfig) -> np.ndarray:
         """Return (side / patch, side / patch, 3 * patch^2) float32 of a picture of any size."""
         luma = to_luma(square(item, config.side), config.chroma_weight)
@@ -84,20 +91,35 @@ def read_picture(path: Path) -> np.ndarray:
     Raises:
         DataError: The file is unreadable, truncated, empty, or has too many pixels.
     """
-    must = "be a whole PNG, JPEG, WebP or BMP picture"
-    fix = "Repair or remove the file."
+    with open_image(path, _FORMATS, "be a whole PNG, JPEG, WebP or BMP picture") as image:
+        return to_array(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def open_image(
+    path: Path, formats: tuple[str, ...], must: str, fix: str = "Repair or remove the file."
+) -> Iterator[Image.Image]:
+    """Open an image of one of some formats; what Pillow raises inside the block names the file.
+
+    Raises:
+        DataError: It is none, is not whole, or has too many pixels.
+    """
+    with (
+        reading(DataError, path, must, fix, Image.DecompressionBombError),
+        _identified(path, formats) as image,
+    ):
+        check_pixels(path, image.size)
+        yield image
+
+
+def _identified(path: Path, formats: tuple[str, ...]) -> Image.Image:
     try:
-        with Image.open(path, formats=_FORMATS) as image:
-            check_pixels(path, image.size)
-            return to_array(ImageOps.exif_transpose(image))
+        return Image.open(path, formats=formats)
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{path.stat().st_size} bytes of something else") from error
     except Image.DecompressionBombError as error:
         must = f"have at most {MAX_PIXELS} pixels"
         raise DataError(path, must, error, "Scale it down.") from error
-    except UnidentifiedImageError as error:
-        found = f"{path.stat().st_size} bytes of something else"
-        raise DataError(path, must, found, fix) from error
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(path, must, error, fix) from error
 
 
 def to_array(image: Image.Image) -> np.ndarray:

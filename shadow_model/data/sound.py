@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import soundfile
@@ -24,6 +24,7 @@ from scipy.signal import resample_poly
 from shadow_model.data.codebook import CodecConfig
 from shadow_model.data.codec import Codec
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 from shadow_model.store import write_whole
 from shadow_model.table.layout import Kind
 
@@ -35,9 +36,14 @@ WINDOW = 1024
 NUM_MELS = 64
 MAX_SOUND_S = 7200
 """Longer files are refused before they are decoded."""
+MAX_SAMPLES = MAX_SOUND_S * 48_000
+"""More are refused whatever their rate: they are held in memory."""
+_RATES = (1_000, 768_000)
+_BLOCK_FRAMES = 1 << 18
 _FLOOR = 1e-4
 _AUDIBLE = math.log(1e-3)
 _DB = 20 / math.log(10)
+_AS_FLOAT: dict[str, Any] = {"dtype": "float32", "always_2d": True}
 _LOWEST_HZ, _HIGHEST_HZ = 40.0, 7800.0
 
 
@@ -58,6 +64,11 @@ class SoundCodec(Codec[SoundConfig]):
     kind: ClassVar[Kind] = "sound"
     config_type: ClassVar[type[CodecConfig]] = SoundConfig
     offsets: ClassVar[Sequence[tuple[int, ...]]] = [(-2,), (-1,), (0,), (1,), (2,)]
+
+    @classmethod
+    def vector_width(cls, config: SoundConfig) -> int:  # noqa: ARG003
+        """Return the width of a grid's vectors."""
+        return NUM_MELS
 
     @classmethod
     def to_grid(cls, item: np.ndarray, config: SoundConfig) -> np.ndarray:
@@ -91,19 +102,30 @@ def read_sound(path: Path) -> np.ndarray:
     must = "be a whole WAV or FLAC sound"
     fix = "Repair or remove the file."
     _check_whole(path, must, fix)
-    try:
-        with soundfile.SoundFile(path) as file:
-            seconds = file.frames / file.samplerate
-            if seconds > MAX_SOUND_S:
-                found = f"{seconds:.0f} s"
-                raise DataError(path, f"last at most {MAX_SOUND_S} s", found, "Cut it.")
-            wave = file.read(dtype="float32", always_2d=True)
-            found = f"{len(wave)} of {file.frames} samples"
-            if not len(wave) or len(wave) < file.frames:
-                raise DataError(path, must, found, fix)
-            return resample(wave.mean(1), file.samplerate)
-    except (soundfile.SoundFileError, OSError) as error:
-        raise DataError(path, must, error, fix) from error
+    with (
+        reading(DataError, path, must, fix, soundfile.SoundFileError),
+        soundfile.SoundFile(path) as file,
+    ):
+        _check_length(path, file.frames, file.samplerate)
+        # by blocks: what a header states is not reserved before it is there
+        blocks = [block.mean(1) for block in file.blocks(_BLOCK_FRAMES, **_AS_FLOAT)]
+        wave = np.concatenate([np.zeros(0, np.float32), *blocks])
+        if not len(wave) or len(wave) < file.frames:
+            raise DataError(path, must, f"{len(wave)} of {file.frames} samples", fix)
+        if not np.isfinite(wave).all():
+            at = int(np.flatnonzero(~np.isfinite(wave))[0])
+            raise DataError(path, "hold finite samples", f"{wave[at]} at sample {at}", fix)
+        return resample(wave, file.samplerate)
+
+
+def _check_length(path: Path, frames: int, rate: int) -> None:
+    """Refuse a sound by its header: too long, or of a rate that no recorder has."""
+    if not _RATES[0] <= rate <= _RATES[1]:
+        must = f"have a rate from {_RATES[0]} to {_RATES[1]} Hz"
+        raise DataError(path, must, f"{rate} Hz", "Convert it.")
+    if frames > min(MAX_SOUND_S * rate, MAX_SAMPLES):
+        must = f"last at most {MAX_SOUND_S} s and have at most {MAX_SAMPLES:,} samples"
+        raise DataError(path, must, f"{frames / rate:.0f} s, {frames:,} samples", "Cut it.")
 
 
 def resample(wave: np.ndarray, rate: int) -> np.ndarray:
@@ -221,12 +243,9 @@ def _mel_inverse() -> np.ndarray:
 
 def _check_whole(path: Path, must: str, fix: str) -> None:
     """Raise DataError where a WAV file ends before its samples do: libsndfile reads on silently."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(1 << 16)
-            size = path.stat().st_size
-    except OSError as error:
-        raise DataError(path, must, error, fix) from error
+    with reading(DataError, path, must, fix), path.open("rb") as file:
+        start = file.read(1 << 16)
+        size = path.stat().st_size
     at = 12
     while start[:4] == b"RIFF" and at + 8 <= len(start):
         length = int.from_bytes(start[at + 4 : at + 8], "little")

@@ -8,7 +8,6 @@ Source: Kudo & Richardson 2018, "SentencePiece"; byte fallback as in Touvron et 
 """
 
 import io
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,8 @@ import sentencepiece
 from tokenizers import Tokenizer
 
 from shadow_model.errors import DataError
+from shadow_model.reading import parse_json, reading
+from shadow_model.table.layout import MAX_OLD_IDS
 
 SPACE_SIGN = "\u2581"
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -101,13 +102,20 @@ class Pieces:
             DataError: The file is absent or neither of the two.
         """
         fix = "Name a sentencepiece .model or a tokenizer.json."
-        try:
-            content = path.read_bytes()
-            if path.suffix == ".json":
-                return cls(_HuggingFace(content), content, ".json")
-            return cls(_SentencePiece(content), content, ".model")
-        except (OSError, RuntimeError, ValueError) as error:
-            raise DataError(path, "be a tokenizer", error, fix) from error
+        with reading(DataError, path, "be a tokenizer", fix, Exception):
+            return cls.parse(path.read_bytes(), path.suffix)
+
+    @classmethod
+    def parse(cls, content: bytes, suffix: str) -> Self:
+        """Build pieces from the bytes of their file, a tokenizer.json where it ends in .json."""
+        if suffix == ".json":
+            return cls(_HuggingFace(content), content, ".json")
+        return cls(_SentencePiece(content), content, ".model")
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the tokenizer's own file."""
+        return self._content
 
     def save(self, path: Path) -> None:
         """Write the tokenizer's file, byte for byte the one it was read from."""
@@ -133,6 +141,10 @@ class Pieces:
     def piece_text(self, piece: int) -> str:
         """Return what one piece spells, with real spaces; a part of a character as U+FFFD."""
         return (self._spelling[piece] or b"").decode("utf-8", "replace")
+
+    def num_bytes(self, piece: int) -> int:
+        """Return how many bytes of text one piece spells; 0 if it is special."""
+        return len(self._spelling[piece] or b"")
 
     def byte_expansion(self, piece: int) -> list[int]:
         """Return the byte pieces that spell a piece; [] if it is special or there are none."""
@@ -175,7 +187,7 @@ class _SentencePiece:
 
 class _HuggingFace:
     def __init__(self, content: bytes) -> None:
-        description = json.loads(content)
+        description = parse_json(content)
         self._model = Tokenizer.from_buffer(content)
         self._byte_level = _mentions(description.get("decoder"), "ByteLevel")
         added = description.get("added_tokens") or []
@@ -187,7 +199,10 @@ class _HuggingFace:
 
     def spellings(self) -> list[bytes | None]:
         vocabulary = self._model.get_vocab(with_added_tokens=True)
-        spelling: list[bytes | None] = [None] * (max(vocabulary.values(), default=-1) + 1)
+        highest = max(vocabulary.values(), default=-1)
+        if highest >= MAX_OLD_IDS:
+            raise ValueError(f"it has a piece of id {highest}, not below {MAX_OLD_IDS}")
+        spelling: list[bytes | None] = [None] * (highest + 1)
         for text, piece in vocabulary.items():
             if piece not in self._special:
                 spelling[piece] = _spell_signs(text) if self._byte_level else _spell(text)

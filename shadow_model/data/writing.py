@@ -2,32 +2,13 @@
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shadow_model.errors import DataError
+from shadow_model.disk import require_space
 
-_MIB = 1 << 20
-
-
-def require_space(folder: Path, needed_bytes: int) -> None:
-    """Check that a folder's disk has room for what is about to be written.
-
-    Args:
-        folder: Where it will be written; made if absent.
-        needed_bytes: An upper bound, as near as the inputs tell it.
-
-    Raises:
-        DataError: Fewer bytes are free.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        must = f"have {needed_bytes / _MIB:,.0f} MiB free"
-        fix = "Free some space, or name a folder on another disk."
-        raise DataError(folder, must, f"{free / _MIB:,.0f} MiB", fix)
+__all__ = ["require_space", "whole_file"]
 
 
 @contextmanager

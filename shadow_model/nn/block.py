@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from shadow_model.nn.attention import dense_attention, sparse_attention
+from shadow_model.nn.carry import BlockCarry, Vectors
+from shadow_model.nn.chunk import ChunkView, IndexBranch, chunk_attention
 from shadow_model.nn.config import ModelConfig
 from shadow_model.nn.functional import Rotary, gated_silu, rms, rotate
 from shadow_model.nn.index import index_kl, select_blocks
 from shadow_model.nn.linear import SharedInput, TernaryLinear, TernaryWeight
-from shadow_model.nn.quant import key_value
+from shadow_model.nn.quant import key_value, key_value_levels, on_levels
 
 _ALIGNMENT = 8
 """Matrix products want widths that are multiples of this; the feed-forward's is odd."""
@@ -49,7 +51,12 @@ class Block(nn.Module):
         self.gate_in = SharedInput((self.f1, self.f3), pad=_ALIGNMENT, **form)
 
     def forward(
-        self, x: Tensor, rotary: Rotary, sparse: bool, positions: Tensor | None
+        self,
+        x: Tensor,
+        rotary: Rotary,
+        sparse: bool,
+        positions: Tensor | None,
+        first: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Run the block.
 
@@ -58,17 +65,24 @@ class Block(nn.Module):
             rotary: Angles of the T positions.
             sparse: Whether queries read only their chosen key blocks.
             positions: (S,) query positions of the index loss; None leaves the loss out.
+            first: (B, T) int64, the place of the first token of each position's document; None:
+                the window is one document.
 
         Returns:
             (B, T, d), and the 0-d float32 index loss or None.
         """
-        attended, loss = self._attend(rms(x), rotary, sparse, positions)
+        attended, loss = self._attend(rms(x), rotary, sparse, positions, first)
         x = rms(x + self.o(attended))
         x = rms(x + self.f2(gated_silu(self.gate_in(rms(x)))))
         return x, loss
 
     def _attend(
-        self, h: Tensor, rotary: Rotary, sparse: bool, positions: Tensor | None
+        self,
+        h: Tensor,
+        rotary: Rotary,
+        sparse: bool,
+        positions: Tensor | None,
+        first: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         config = self.config
         block, top = config.index_block, config.index_top
@@ -80,13 +94,53 @@ class Block(nn.Module):
         query = rotate(self._heads(parts[0]), rotary)
         key = self._quantised(rotate(self._heads(parts[1]), rotary))
         value = self._quantised(self._heads(parts[2]))
+        chosen = select_blocks(parts[3], parts[4], block, top, first) if selects else None
         loss = None
         if positions is not None:
-            loss = index_kl(parts[3], parts[4], query, key, positions, block)
-        if not selects:
-            return dense_attention(query, key, value), loss
-        chosen = select_blocks(parts[3], parts[4], block, top)
-        return sparse_attention(query, key, value, chosen, block), loss
+            read = chosen if config.index_teacher == "selected" else None
+            loss = index_kl(parts[3], parts[4], query, key, positions, block, read, first)
+        if chosen is None:
+            return dense_attention(query, key, value, first), loss
+        return sparse_attention(query, key, value, chosen, block, top, first), loss
+
+    def extend(
+        self, x: Tensor, rotary: Rotary, sparse: bool, view: ChunkView, past: BlockCarry | None
+    ) -> tuple[Tensor, BlockCarry]:
+        """Run the block on a chunk that goes on where `past` ends.
+
+        Args:
+            x: (B, S, d).
+            rotary: Angles of the chunk's positions.
+            sparse: Whether queries read only their chosen key blocks.
+            view: Where the chunk stands.
+            past: What this block kept of the rows before; None: there were none.
+
+        Returns:
+            (B, S, d), and what the block keeps of all rows; past keys pass no gradient on.
+        """
+        config = self.config
+        parts = self.attention_in(rms(x)).split(self.attention_in.sizes, -1)
+        key, kept_key = self._kept(rotate(self._heads(parts[1]), rotary))
+        value, kept_value = self._kept(self._heads(parts[2]))
+        index_key, kept = parts[4], BlockCarry(kept_key, kept_value, parts[4].detach())
+        if past is not None:
+            key = torch.cat([past.key.values(key), key], 1)
+            value = torch.cat([past.value.values(value), value], 1)
+            index_key = torch.cat([past.index_key, index_key], 1)
+            kept = past.joined(kept)
+        selects = sparse and -(-key.shape[1] // config.index_block) > config.index_top + 1
+        branch = IndexBranch(parts[3], index_key, config.index_block, config.index_top)
+        query = rotate(self._heads(parts[0]), rotary)
+        attended = chunk_attention(query, key, value, view, branch if selects else None)
+        x = rms(x + self.o(attended))
+        return rms(x + self.f2(gated_silu(self.gate_in(rms(x))))), kept
+
+    def _kept(self, x: Tensor) -> tuple[Tensor, Vectors]:
+        """Return head vectors as attention reads them, and as a carry keeps them."""
+        if not self.config.quantise:
+            return x, Vectors(x, None, 0)
+        levels = key_value_levels(x, self.config.kv_bits, self.config.integer_products)
+        return on_levels(x, levels), Vectors.of(levels)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:-1], -1, self.config.head_width)

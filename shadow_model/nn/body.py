@@ -3,8 +3,10 @@
     looped   prelude -> e = x -> loops times { core; x = rms(x) + alpha_k · e } -> coda
     flat     untied blocks, no e, no boundary; the loop count is ignored
 
-`executed_calls` writes the order down as data; the body only follows it. A memory added at one
-place (after the prelude, at the end) is one more mark on a call.
+One pass is a flat body with the boundary operator: as many untied blocks as it has, and an e.
+
+`executed_calls` writes the order down as data; the body only follows it. Memories of n-grams are
+read after the prelude (of a flat body: after as many blocks) and after the last block.
 
 Legend: B batch, T tokens, d width.
 
@@ -18,8 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from shadow_model.nn.block import Block
+from shadow_model.nn.carry import BlockCarry, Carry
+from shadow_model.nn.chunk import ChunkView
 from shadow_model.nn.config import ModelConfig, check_loops
 from shadow_model.nn.functional import Rotary, rms
+from shadow_model.nn.recall import NO_RECALL, Recall
 
 
 class BlockCall(NamedTuple):
@@ -30,12 +35,14 @@ class BlockCall(NamedTuple):
         place: Which block of the group.
         opens_loop: Whether e is taken before this call.
         boundary: Which alpha's boundary follows the call, if any.
+        recalls: Whether the memory "pre" is read before this call.
     """
 
     group: str
     place: int
     opens_loop: bool = False
     boundary: int | None = None
+    recalls: bool = False
 
 
 def executed_calls(config: ModelConfig, loops: int) -> tuple[BlockCall, ...]:
@@ -46,14 +53,29 @@ def executed_calls(config: ModelConfig, loops: int) -> tuple[BlockCall, ...]:
     """
     check_loops(config, loops)
     if config.flat:
-        return tuple(BlockCall("blocks", i) for i in range(config.flat))
+        at = config.prelude
+        return tuple(BlockCall("blocks", i, recalls=i == at) for i in range(config.flat))
     calls = [BlockCall("pre", i) for i in range(config.prelude)]
-    last = config.core - 1
-    for k in range(loops):
+    last, alphas = config.core - 1, boundary_alphas(config, loops)
+    for k, alpha in enumerate(alphas):
         calls += [
-            BlockCall("core", i, k == i == 0, k if i == last else None) for i in range(config.core)
+            BlockCall("core", i, k == i == 0, alpha if i == last else None, k == i == 0)
+            for i in range(config.core)
         ]
     return (*calls, *(BlockCall("coda", i) for i in range(config.coda)))
+
+
+def boundary_alphas(config: ModelConfig, loops: int) -> tuple[int, ...]:
+    """Return which alpha each pass's boundary takes; none for a flat body.
+
+    Raises:
+        ConfigError: The loop count is not within 1 and the number of alphas.
+    """
+    check_loops(config, loops)
+    if config.flat:
+        return ()
+    last = config.num_alphas - 1 if config.coda_alpha else loops - 1
+    return (*range(loops - 1), last)
 
 
 class Body(nn.Module):
@@ -74,6 +96,8 @@ class Body(nn.Module):
         loops: int,
         sparse: bool,
         positions: Tensor | None,
+        recall: Recall = NO_RECALL,
+        first: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Run the executed blocks.
 
@@ -83,34 +107,79 @@ class Body(nn.Module):
             loops: Passes of the core.
             sparse: Whether queries read only their chosen key blocks.
             positions: (block calls, S) query positions of the index loss, or None.
+            recall: Reads the memories.
+            first: (B, T) int64, the place of the first token of each position's document, or None.
 
         Returns:
             (B, T, d), and the index losses (block calls,) float32 or None.
         """
         losses, entry = [], x
         for number, call in enumerate(executed_calls(self.config, loops)):
+            if call.recalls:
+                x = recall("pre", x)
             if call.opens_loop:
                 entry = x
             block = getattr(self, call.group)[call.place]
-            x, loss = block(x, rotary, sparse, None if positions is None else positions[number])
+            drawn = None if positions is None else positions[number]
+            x, loss = block(x, rotary, sparse, drawn, first)
             if loss is not None:
                 losses.append(loss)
             if call.boundary is not None:
                 x = rms(x) + self.alpha[call.boundary] * entry
-        return x, torch.stack(losses) if losses else None
+        return recall("post", x), torch.stack(losses) if losses else None
+
+    def run_chunk(
+        self,
+        x: Tensor,
+        rotary: Rotary,
+        sparse: bool,
+        view: ChunkView,
+        carry: Carry,
+        recall: Recall = NO_RECALL,
+    ) -> tuple[Tensor, tuple[BlockCarry, ...]]:
+        """Run the executed blocks on a chunk of a context.
+
+        Args:
+            x: (B, S, d).
+            rotary: Angles of the chunk's positions.
+            sparse: Whether queries read only their chosen key blocks.
+            view: Where the chunk stands.
+            carry: Of the rows before; its loop count is that of the run.
+            recall: Reads the memories.
+
+        Returns:
+            (B, S, d), and what each executed block keeps.
+        """
+        kept, entry = [], x
+        calls = executed_calls(self.config, carry.loops)
+        for call, past in zip(calls, carry.blocks or (None,) * len(calls), strict=True):
+            if call.recalls:
+                x = recall("pre", x)
+            if call.opens_loop:
+                entry = x
+            block = getattr(self, call.group)[call.place]
+            x, of_block = block.extend(x, rotary, sparse, view, past)
+            kept.append(of_block)
+            if call.boundary is not None:
+                x = rms(x) + self.alpha[call.boundary] * entry
+        return recall("post", x), tuple(kept)
 
     @torch.no_grad()
     def grow(self, from_loops: int, to_loops: int) -> None:
-        """Let each added pass start with the alpha of the pass it repeats.
+        """Let each added boundary start with the alpha of the pass it repeats.
+
+        With an alpha of its own before the coda that one stays, and the boundaries between passes
+        repeat those there were (from one pass, which has none, the coda's).
 
         Raises:
             ConfigError: A loop count is not within 1 and the number of alphas.
         """
-        check_loops(self.config, from_loops)
-        check_loops(self.config, to_loops)
-        if not self.config.flat:
-            for k in range(from_loops, to_loops):
-                self.alpha[k] = self.alpha[k % from_loops]
+        before = boundary_alphas(self.config, from_loops)
+        after = boundary_alphas(self.config, to_loops)
+        repeated = before[:-1] or before if self.config.coda_alpha else before
+        for number, alpha in enumerate(after):
+            if alpha not in before:
+                self.alpha[alpha] = self.alpha[repeated[number % len(repeated)]]
 
 
 def _group_sizes(config: ModelConfig) -> dict[str, int]:

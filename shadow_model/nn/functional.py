@@ -33,6 +33,8 @@ class _Rms(torch.autograd.Function):
 
 def rms(x: Tensor) -> Tensor:
     """Return x / sqrt(mean(x²) + 1e-6) over the last axis; there is no weight."""
+    if not torch.is_grad_enabled():  # generation is made of such small calls
+        return x * x.square().mean(-1, keepdim=True).add_(RMS_EPS).rsqrt_()
     out: Tensor = _Rms.apply(x)
     return out
 
@@ -45,16 +47,16 @@ class Rotary(NamedTuple):
 
 
 def rotary_angles(
-    tokens: int, head_width: int, base: float, device: torch.device | None = None
+    tokens: int, head_width: int, base: float, device: torch.device | None = None, first: int = 0
 ) -> Rotary:
-    """Return the rotary angles of the positions 0..tokens-1.
+    """Return the rotary angles of `tokens` positions from `first` on.
 
     They are float32 whatever the model's dtype, and depend on nothing that changes: one forward
     computes them once for all its blocks.
     """
     half = head_width // 2
     step = torch.arange(half, dtype=torch.float32, device=device) / half
-    position = torch.arange(tokens, dtype=torch.float32, device=device)
+    position = torch.arange(first, first + tokens, dtype=torch.float32, device=device)
     angle = position[:, None, None] * base**-step
     return Rotary(angle.cos(), angle.sin())
 
@@ -90,6 +92,8 @@ def rotate(x_BTHD: Tensor, rotary: Rotary) -> Tensor:
     Returns:
         (B, T, H, D) contiguous; float32, or wider where x is.
     """
+    if not torch.is_grad_enabled():
+        return _turn(x_BTHD, rotary.cos, rotary.sin)
     out: Tensor = _Rotate.apply(x_BTHD, rotary.cos, rotary.sin)
     return out
 

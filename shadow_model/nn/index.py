@@ -10,11 +10,17 @@ heads, D head width.
 Source: MiniMax Sparse Attention (arXiv 2606.13392).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from shadow_model.nn.quant import widen
+
 _LOG_FLOOR = 1e-9
+_TILE_SCORES = 1 << 22
+"""Most scores of the selection held at once: 16 MiB."""
 
 
 def _in_float32(like: Tensor) -> torch.autocast:
@@ -64,8 +70,14 @@ def index_kl(
     key_BTGD: Tensor,
     positions: Tensor,
     block: int,
+    chosen_BTN: Tensor | None = None,
+    first_BT: Tensor | None = None,
 ) -> Tensor:
     """Return the mean divergence of the index branch from the main heads' attention.
+
+    Given what the main heads read, teacher and student are distributions over that alone, as
+    where sparse attention was trained this way (DeepSeek-V3.2, arXiv 2512.02556):
+    scores of keys that the main heads never read teach nothing sound.
 
     Args:
         index_query_BTI: (B, T, I), learns.
@@ -74,56 +86,118 @@ def index_kl(
         key_BTGD: (B, T, G, D) rotated and quantised; no gradient flows into it.
         positions: (S,) int64 query positions.
         block: Tokens of a key block.
+        chosen_BTN: (B, T, N) bool, the blocks that every query reads; None: all past ones.
+        first_BT: (B, T) int64, the place of the first token that each query may read; None: 0.
 
     Returns:
         0-d float32, mean over the batch and the positions.
     """
-    target_BSN = _block_mass(query_BTHD, key_BTGD, positions, block)
-    scores_BSN = _block_scores(index_query_BTI[:, positions], index_key_BTI, positions, block)
+    chosen_BSN = None if chosen_BTN is None else chosen_BTN[:, positions]
+    unread = _unread(positions, key_BTGD.shape[1], first_BT)
+    target_BSN = _block_mass(query_BTHD[:, positions], key_BTGD, unread, block, chosen_BSN)
+    scores_BSN = _block_scores(index_query_BTI[:, positions], index_key_BTI, unread, block)
+    if chosen_BSN is not None:
+        scores_BSN = scores_BSN.masked_fill(~chosen_BSN, -torch.inf)
     log_student = scores_BSN.log_softmax(-1).masked_fill(scores_BSN.isneginf(), 0.0)
     divergence = target_BSN * ((target_BSN + _LOG_FLOOR).log() - log_student)
     mean: Tensor = divergence.sum(-1).mean()
     return mean
 
 
-@torch.no_grad()
-def select_blocks(index_query_TI: Tensor, index_key_TI: Tensor, block: int, top: int) -> Tensor:
+def select_blocks(
+    index_query_BTI: Tensor,
+    index_key_BTI: Tensor,
+    block: int,
+    top: int,
+    first_BT: Tensor | None = None,
+) -> Tensor:
     """Choose the key blocks of every query, a tile of queries at a time.
 
     Args:
-        index_query_TI: (B, T, I).
-        index_key_TI: (B, T, I).
+        index_query_BTI: (B, T, I); neither learns from the choice.
+        index_key_BTI: (B, T, I).
         block: Tokens of a key block.
         top: Past blocks chosen beside the own one.
+        first_BT: (B, T) int64, the place of the first token that each query may read; blocks
+            that hold none of them are not chosen. None: 0.
 
     Returns:
         (B, T, N) bool; each query's own block, and the `top` best past blocks (all of them where
         there are no more).
     """
-    batch, tokens, _ = index_query_TI.shape
-    query, key = index_query_TI.float(), index_key_TI.float()
-    num_blocks = -(-tokens // block)
-    chosen = torch.zeros(batch, tokens, num_blocks, dtype=torch.bool, device=query.device)
-    for own in range(num_blocks):
-        first, last = own * block, min((own + 1) * block, tokens)
-        chosen[:, first:last, own] = True
-        if own <= top:
-            chosen[:, first:last, :own] = True
-            continue
-        # past blocks are whole and in the past: no causal mask
-        with _in_float32(key):
-            token_scores = query[:, first:last] @ key[:, :first].transpose(1, 2)
-        scores = token_scores.unflatten(-1, (own, block)).amax(-1)
-        best = scores.sort(dim=-1, descending=True, stable=True).indices[..., :top]
-        chosen[:, first:last].scatter_(2, best, True)
+    chosen: Tensor = _select(index_query_BTI.detach(), index_key_BTI.detach(), first_BT, block, top)
     return chosen
 
 
-def _block_scores(query_BSI: Tensor, key_BTI: Tensor, positions: Tensor, block: int) -> Tensor:
+# an operator of the library: a compiled graph holds one node, not the loop over tiles
+@torch.library.custom_op("shadow_model::select_blocks", mutates_args=())
+def _select(
+    query_BTI: Tensor, key_BTI: Tensor, first_BT: Tensor | None, block: int, top: int
+) -> Tensor:
+    batch, tokens, _ = query_BTI.shape
+    query, key = widen(query_BTI), widen(key_BTI)
+    plain, num_past = (top + 1) * block, (tokens - 1) // block
+    number = torch.arange(num_past + 1, device=query.device)
+    own = torch.arange(tokens, device=query.device) // block
+    chosen = (number <= own[:, None]).repeat(batch, 1, 1)
+    reach = chosen
+    if first_BT is not None:
+        reach = chosen & (number >= (first_BT // block)[..., None])
+        chosen = reach.clone()
+    for tile in _tiles(plain, tokens, batch * tokens, block):
+        # past blocks are whole
+        past = slice(0, (tile.stop - 1) // block)
+        scores = _past_scores(query[:, tile], key, past.stop, block, first_BT)
+        unread = ~reach[:, tile, past] | (number[past] == own[tile, None])
+        best = scores.masked_fill_(unread, -torch.inf).sort(dim=-1, descending=True, stable=True)
+        picked = torch.zeros_like(unread).scatter_(2, best.indices[..., :top], True)
+        chosen[:, tile, past] = (picked & ~unread) | (number[past] == own[tile, None])
+    return chosen
+
+
+@_select.register_fake
+def _(query: Tensor, _: Tensor, __: Tensor | None, block: int, ___: int) -> Tensor:
+    batch, tokens, _____ = query.shape
+    return query.new_empty(batch, tokens, (tokens - 1) // block + 1, dtype=torch.bool)
+
+
+def _tiles(first: int, last: int, scores: int, block: int) -> Iterator[slice]:
+    """Yield ranges of whole blocks, of so many queries as keep the scores within a limit."""
+    step = max(1, _TILE_SCORES // (scores * block)) * block
+    for start in range(first, last, step):
+        yield slice(start, min(start + step, last))
+
+
+def _past_scores(
+    query_BQI: Tensor, key_BTI: Tensor, num_past: int, block: int, first_BT: Tensor | None
+) -> Tensor:
+    """Return (B, Q, blocks) largest scores of the first blocks, as readers beyond each see them."""
+    keys = num_past * block
+    with _in_float32(key_BTI):
+        scores = query_BQI @ key_BTI[:, :keys].transpose(1, 2)
+    if first_BT is not None:
+        visible = visible_from_outside(first_BT, num_past, block)
+        scores.masked_fill_(~visible.flatten(1)[:, None], -torch.inf)
+    best: Tensor = scores.unflatten(-1, (num_past, block)).amax(-1)
+    return best
+
+
+def visible_from_outside(first_BT: Tensor, num_blocks: int, block: int) -> Tensor:
+    """Tell which tokens of each block its readers in later blocks may see: (B, blocks, K) bool.
+
+    A later position that may read any token of a block may read its last one, for what it may read
+    is a run that ends at itself: what is hidden from that token is hidden from all later readers.
+    """
+    first_BN1 = first_BT[:, block - 1 : num_blocks * block : block, None]
+    time = torch.arange(num_blocks * block, device=first_BT.device).view(num_blocks, block)
+    return time >= first_BN1
+
+
+def _block_scores(query_BSI: Tensor, key_BTI: Tensor, unread: Tensor, block: int) -> Tensor:
     scale = query_BSI.shape[-1] ** -0.5
     with _in_float32(key_BTI):
         scores = torch.matmul(query_BSI.float(), key_BTI.float().transpose(1, 2)) * scale
-    scores = scores.masked_fill(_future(positions, key_BTI.shape[1]), -torch.inf)
+    scores = scores.masked_fill(unread, -torch.inf)
     # max and not amax: a compiled amax finds its place again by comparing recomputed scores, which
     # may differ in the last bit, and then its gradient is wrong
     best: Tensor = _into_blocks(scores, block, -torch.inf).max(-1).values
@@ -131,18 +205,30 @@ def _block_scores(query_BSI: Tensor, key_BTI: Tensor, positions: Tensor, block: 
 
 
 @torch.no_grad()
-def _block_mass(query_BTHD: Tensor, key_BTGD: Tensor, positions: Tensor, block: int) -> Tensor:
+def _block_mass(
+    query_BSHD: Tensor,
+    key_BTGD: Tensor,
+    unread: Tensor,
+    block: int,
+    chosen_BSN: Tensor | None,
+) -> Tensor:
     key = key_BTGD.float()
     groups, width = key.shape[2:]
-    query = query_BTHD[:, positions].float().unflatten(2, (groups, -1))
+    query = query_BSHD.float().unflatten(2, (groups, -1))
     with _in_float32(key):
         scores = torch.einsum("bsghd,btgd->bghst", query, key) * width**-0.5
-    scores.masked_fill_(_future(positions, key.shape[1]), -torch.inf)
+    scores.masked_fill_(unread[:, None, None] if unread.dim() == 3 else unread, -torch.inf)
+    if chosen_BSN is not None:
+        unread_BST = ~chosen_BSN.repeat_interleave(block, -1)[..., : key.shape[1]]
+        scores.masked_fill_(unread_BST[:, None, None], -torch.inf)
     return _into_blocks(scores.softmax(-1).mean((1, 2)), block, 0.0).sum(-1)
 
 
-def _future(positions: Tensor, tokens: int) -> Tensor:
-    return torch.arange(tokens, device=positions.device) > positions[:, None]
+def _unread(positions: Tensor, tokens: int, first_BT: Tensor | None) -> Tensor:
+    """Return which keys the positions may not read: (S, T), or (B, S, T) where documents differ."""
+    time = torch.arange(tokens, device=positions.device)
+    future = time > positions[:, None]
+    return future if first_BT is None else future | (time < first_BT[:, positions, None])
 
 
 def _into_blocks(x: Tensor, block: int, fill: float) -> Tensor:

@@ -23,7 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from shadow_model.errors import NumericsError
+from shadow_model.nn.kernels import Int8Product, int8_product
 from shadow_model.nn.quant import int8_parts, ternary_parts
+
+_FEW = 1 << 16
+"""Outputs so few that calls cost more than arithmetic: those of a token."""
 
 
 class TernaryWeight(nn.Module):
@@ -84,6 +88,8 @@ class SharedInput(nn.Module):
         attached = sum(padded[: len(padded) - detached])
         self._plan = _Plan(rows, padded, num_in, attached, integer)
         self._versions: tuple[int, ...] = ()
+        self._fixed = False
+        self._int8: Int8Product | None = None
         width = _round_up(num_in, pad_in)
         shape = (sum(padded), width) if quantise else (0, width)
         self.register_buffer("matrix", torch.zeros(shape), persistent=False)
@@ -94,21 +100,59 @@ class SharedInput(nn.Module):
         """Outputs of each member, padding included."""
         return self._plan.padded_rows
 
+    @property
+    def members(self) -> tuple[TernaryWeight, ...]:
+        """The weights, in the order of their outputs."""
+        return self._members
+
+    @torch.no_grad()
+    def form(self, place: int) -> tuple[Tensor, Tensor]:
+        """Return a member's signs (out, in) and its 0-d scale, as they are multiplied now."""
+        plan = self._plan
+        first, rows = sum(plan.padded_rows[:place]), plan.rows[place]
+        scale = self.row_scale[first]
+        values = self.matrix[first : first + rows, : plan.num_in]
+        return (values if plan.integer else values.sign()), scale
+
     @torch.no_grad()
     def refresh(self) -> None:
-        """Make the ternary form of the weights anew."""
-        if not self._quantise:
+        """Make the ternary form of the weights anew, unless they were fixed."""
+        if not self._quantise or self._fixed:
             return
-        first = 0
-        for member, rows, padded in zip(
-            self._members, self._plan.rows, self._plan.padded_rows, strict=True
-        ):
-            signs, scale = ternary_parts(member.weight)
-            form = signs if self._plan.integer else signs.mul_(scale)
-            self.matrix[first : first + rows, : self._plan.num_in] = form
+        self._set([ternary_parts(member.weight) for member in self._members])
+
+    @torch.no_grad()
+    def fix(self, forms: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Take ternary forms as they are, and let go of the float weights: nothing learns more.
+
+        Args:
+            forms: Of each member, signs (out, in) in {-1, 0, 1} and the 0-d scale.
+        """
+        assert self._quantise, "only quantised products have a ternary form"
+        self._fixed = True
+        for member in self._members:
+            empty = torch.empty(0, dtype=member.weight.dtype, device=member.weight.device)
+            member.weight = nn.Parameter(empty, requires_grad=False)
+        self._set(forms)
+
+    def _set(self, forms: Sequence[tuple[Tensor, Tensor]]) -> None:
+        first, plan = 0, self._plan
+        for (signs, scale), rows, padded in zip(forms, plan.rows, plan.padded_rows, strict=True):
+            form = signs if plan.integer else signs * scale
+            self.matrix[first : first + rows, : plan.num_in] = form
             self.row_scale[first : first + padded] = scale
             first += padded
         self._versions = tuple(m.weight._version for m in self._members)
+        if self._int8 is not None:
+            self.use_int8(True)
+
+    def use_int8(self, use: bool) -> None:
+        """Multiply in int8 from now on where nothing learns, or no longer; see `kernels`.
+
+        It gives the same bits. Products of float operands stay as they are.
+        """
+        usable = use and self._quantise and self._plan.integer
+        self._int8 = int8_product(self.matrix) if usable and int8_product else None
 
     def forward(self, x: Tensor, attached_only: bool = False) -> Tensor:
         """Multiply.
@@ -130,13 +174,24 @@ class SharedInput(nn.Module):
             return self._float_product(x, weights, attached_only)
         if not torch.compiler.is_compiling():
             self._check_fresh()
+        if self._int8 is not None and not torch.is_grad_enabled() and x.is_cpu:
+            return self._int8_form(x, self._int8, attached_only)
         plan, matrix, scale = self._plan, self.matrix, self.row_scale
         if attached_only and plan.attached < sum(plan.padded_rows):
             plan = _keep_attached(plan)
             weights = weights[: len(plan.rows)]
             matrix, scale = matrix[: plan.attached], scale[: plan.attached]
+        if not torch.is_grad_enabled() and plan.integer:
+            dtype, (levels, x_scale) = _product_dtype(x), int8_parts(x)
+            return _integer_product(levels.to(dtype), x_scale, matrix.to(dtype), scale, plan)
         out: Tensor = _TernaryProduct.apply(x, matrix, scale, plan, *weights)
         return out
+
+    def _int8_form(self, x: Tensor, product: Int8Product, attached_only: bool) -> Tensor:
+        levels, scale = int8_parts(x)
+        y = _scaled(product(levels).to(scale.dtype), scale, self.row_scale, self._plan)
+        y = y.to(_product_dtype(x))
+        return y[..., : self._plan.attached] if attached_only else y
 
     def _float_product(self, x: Tensor, weights: Sequence[Tensor], attached_only: bool) -> Tensor:
         rows, last, outs = 0, self._plan.attached, []
@@ -251,7 +306,12 @@ class _TernaryProduct(torch.autograd.Function):
 def _integer_product(
     levels: Tensor, scale: Tensor, signs: Tensor, row_scale: Tensor, plan: _Plan
 ) -> Tensor:
-    y = torch.matmul(levels, signs.t())
+    return _scaled(torch.matmul(levels, signs.t()), scale, row_scale, plan)
+
+
+def _scaled(y: Tensor, scale: Tensor, row_scale: Tensor, plan: _Plan) -> Tensor:
+    if y.numel() <= _FEW:  # the same products, in one call
+        return y.mul_(scale * row_scale)
     first = 0
     for part in y.split(plan.padded_rows, -1):
         part.mul_(scale * row_scale[first])

@@ -7,7 +7,7 @@ past the last level.
 Source: BitNet b1.58 (arXiv 2402.17764, section 2) for the ternary and int8 forms.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,6 +71,18 @@ def ternary(weight: Tensor) -> Tensor:
     return _pass_through(weight, quantised)
 
 
+def ternary_at(weight: Tensor, scale: Tensor) -> Tensor:
+    """Return a weight in -scale, 0 and scale, straight-through.
+
+    Args:
+        weight: Floating.
+        scale: Above 0, broadcast to the weight.
+    """
+    with torch.no_grad():
+        quantised = (weight / scale).round_().clamp_(-1, 1).mul_(scale)
+    return _pass_through(weight, quantised)
+
+
 def int8(x: Tensor) -> Tensor:
     """Return activations (..., width) on 255 levels a token, straight-through."""
     with torch.no_grad():
@@ -91,13 +103,42 @@ def key_value(t: Tensor, bits: int, integer: bool = False) -> Tensor:
     Returns:
         Same shape and dtype.
     """
+    return on_levels(t, key_value_levels(t, bits, integer))
+
+
+class KeyValueLevels(NamedTuple):
+    """Head vectors on levels: codes · scale / levels.
+
+    Attributes:
+        codes: (..., D) whole numbers within ±levels, floating.
+        scale: (..., 1) largest magnitude of each vector; float32, or wider where it was.
+        levels: n_max.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    levels: int
+
+
+@torch.no_grad()
+def key_value_levels(t: Tensor, bits: int, integer: bool = False) -> KeyValueLevels:
+    """Return what `key_value` multiplies out."""
     levels = 2 ** (bits - 1) - 1
-    with torch.no_grad():
-        wide = widen(t)
-        scale = _largest(wide).clamp_min_(_KV_FLOOR)
-        ratio = (wide * levels).div_(scale) if integer else (wide / scale).mul_(levels)
-        quantised = ratio.round_().mul_(scale).div_(levels).to(t.dtype)
-    return _pass_through(t, quantised)
+    wide = widen(t)
+    scale = _largest(wide).clamp_min_(_KV_FLOOR)
+    ratio = (wide * levels).div_(scale) if integer else (wide / scale).mul_(levels)
+    return KeyValueLevels(ratio.round_(), scale, levels)
+
+
+@torch.no_grad()
+def from_levels(kept: KeyValueLevels) -> Tensor:
+    """Return (..., D) of its levels, in the scale's dtype."""
+    return (kept.codes * kept.scale).div_(kept.levels)
+
+
+def on_levels(t: Tensor, kept: KeyValueLevels) -> Tensor:
+    """Return t on the levels that were found for it, straight-through, in t's dtype."""
+    return _pass_through(t, from_levels(kept).to(t.dtype))
 
 
 def _largest(x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Stage 8: receipts and metrics become one self-contained page and its JSON twin."""
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from shadow_model.report.config import ReportConfig
 from shadow_model.report.content import Findings, page_content, read_findings
 from shadow_model.report.curves import ARM_NAMES, loss_curve, throughput_curve
 from shadow_model.report.grids import arrange, cell
-from shadow_model.report.inputs import ReportInputs
+from shadow_model.report.inputs import SAMPLES, ReportInputs
 from shadow_model.report.lineage import draw_across, draw_down, lineage_graph
 from shadow_model.report.pairing import TOTAL
 from shadow_model.report.previews import Preview, read_previews
@@ -48,7 +49,8 @@ def build_report(
     content = page_content(findings, inputs, config)
     progress(1, _NUM_STEPS, "report: drawing")
     previews = read_previews(inputs.sources, config.max_previews) if inputs.sources else []
-    page = render(content, _curves(findings, config), _lineage(inputs), previews)
+    sheets = _sheets(inputs, config)
+    page = render(content, _curves(findings, config), _lineage(inputs), previews, sheets)
     progress(2, _NUM_STEPS, "report: writing")
     write_whole(out / HTML, page.encode())
     write_whole(out / JSON, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
@@ -63,7 +65,11 @@ def build_report(
 
 
 def render(
-    content: dict[str, Any], curves: dict[str, str], lineage: list[str], previews: list[Preview]
+    content: dict[str, Any],
+    curves: dict[str, str],
+    lineage: list[str],
+    previews: list[Preview],
+    sheets: Sequence[Preview] = (),
 ) -> str:
     """Fill the page's template.
 
@@ -72,6 +78,7 @@ def render(
         curves: "total", a kind or "throughput" -> SVG element.
         lineage: SVG elements: across and down.
         previews: Pictures of the data.
+        sheets: Samples of the looped model below the data's own.
     """
     folder = files("shadow_model.report")
     environment = Environment(
@@ -93,7 +100,14 @@ def render(
         curves={name: Markup(svg) for name, svg in curves.items()},
         lineage=[Markup(svg) for svg in lineage],
         previews=previews,
+        sample_sheets=sheets,
     )
+
+
+def _sheets(inputs: ReportInputs, config: ReportConfig) -> list[Preview]:
+    if inputs.export is None:
+        return []
+    return read_previews(inputs.export, config.max_previews, SAMPLES)
 
 
 def _curves(findings: Findings, config: ReportConfig) -> dict[str, str]:

@@ -4,12 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shadow_model.nn.transitions import TRANSITIONS
 from shadow_model.receipt import Receipt
+from shadow_model.report.arms import FLAT, MATCHED, PROOF, Arms, Trained
 from shadow_model.report.config import ReportConfig
 from shadow_model.report.entropy import held_out_entropy
-from shadow_model.report.inputs import ReportInputs, read_json
-from shadow_model.report.pairing import TOTAL, WINDOWS, paired_errors, read_windows
-from shadow_model.report.runs import METRICS, Evaluation, KindLoss, Run, read_run
+from shadow_model.report.inputs import ReportInputs, read_json, read_samples
+from shadow_model.report.pairing import TOTAL, paired_errors
+from shadow_model.report.runs import Evaluation, KindLoss, Run
 from shadow_model.report.verdict import AXES, Comparison, Verdict, judge
 from shadow_model.table.layout import KINDS
 from shadow_model.table.store import Table
@@ -22,17 +24,20 @@ class Findings:
     """What was read from the stages.
 
     Attributes:
+        runs: The first seeds of the looped core and its control, where they were trained.
+        arms: All trained runs.
         entropy_nats: Kind -> entropy of the held-out unigrams; empty without bins and table.
-        paired_errors: Kind or `TOTAL` -> standard error of the arms' difference at their ends.
         missing: Section -> why the page goes without it.
     """
 
     runs: tuple[Run, ...]
+    arms: Arms
     entropy_nats: dict[str, float]
-    paired_errors: dict[str, float]
     packed: dict[str, Any]
     smoke: dict[str, Any]
     speed: dict[str, Any]
+    export: dict[str, Any]
+    samples: list[dict[str, Any]]
     missing: dict[str, str]
 
     def run(self, name: str) -> Run | None:
@@ -47,15 +52,19 @@ def read_findings(inputs: ReportInputs) -> Findings:
         DataError: A stage that is there cannot be read as what it should be.
         LayoutError: So for the table.
     """
-    folders = {"proof": inputs.proof, "flat": inputs.flat}
-    runs = [read_run(name, path / METRICS) for name, path in folders.items() if path]
+    named = {PROOF: inputs.proof, FLAT: inputs.flat}
+    folders = inputs.trained or [(name, path) for name, path in named.items() if path]
+    arms = Arms([Trained.read(stage, folder) for stage, folder in folders])
+    firsts = [arms.first(name) for name in named]
     return Findings(
-        runs=tuple(runs),
+        runs=tuple(one.run for one in firsts if one),
+        arms=arms,
         entropy_nats=_entropy(inputs),
-        paired_errors=_paired_errors(inputs),
         packed=read_json(inputs.bins / "packed.json") if inputs.bins else {},
         smoke=read_json(inputs.smoke / "smoke.json") if inputs.smoke else {},
         speed=read_json(inputs.speed / "speed.json") if inputs.speed else {},
+        export=read_json(inputs.export / "export.json") if inputs.export else {},
+        samples=read_samples(inputs.export) if inputs.export else [],
         missing=_missing(inputs),
     )
 
@@ -67,18 +76,13 @@ def _entropy(inputs: ReportInputs) -> dict[str, float]:
     return held_out_entropy(inputs.bins / "val.bin", layout)
 
 
-def _paired_errors(inputs: ReportInputs) -> dict[str, float]:
-    if not (inputs.proof and inputs.flat):
-        return {}
-    return paired_errors(read_windows(inputs.proof / WINDOWS), read_windows(inputs.flat / WINDOWS))
-
-
 def _missing(inputs: ReportInputs) -> dict[str, str]:
     reasons = {
         "sources": "The sources stage is not among the inputs: no picture of the data.",
         "table": "The table stage is not among the inputs: its figures are not shown.",
         "bins": "The pack stage is not among the inputs: no token counts, no unigram entropy.",
         "smoke": "The smoke check was not run for this page.",
+        "export": "The looped model was not exported for this page: no size, no samples.",
         "speed": "The speed measurement was not run for this page.",
         "proof": "The looped core was not trained for this page.",
         "flat": "The flat control was not trained for this page.",
@@ -88,13 +92,17 @@ def _missing(inputs: ReportInputs) -> dict[str, str]:
 
 def page_content(findings: Findings, inputs: ReportInputs, config: ReportConfig) -> dict[str, Any]:
     """Gather all figures of the page as JSON-able values."""
-    arms = (findings.run("proof"), findings.run("flat"))
-    verdict = judge(*arms, config.small_run_tokens, findings.paired_errors)
+    arms = findings.arms
+    proof, control = arms.first(PROOF), arms.first(MATCHED) or arms.first(FLAT)
+    verdict = _judge(arms, proof, control, config.small_run_tokens)
     return {
         "version": VERSION,
         "title": config.title,
-        "verdict": _verdict(verdict),
+        "verdict": {**_verdict(verdict), "control": control.run.tag if control else None},
         "held_out": _held_out(findings),
+        "transitions": _transitions(findings, verdict),
+        "arms": arms.table(),
+        "spread": arms.spread(),
         "growth": [step for run in findings.runs for step in _growth(run)],
         "costs": {run.name: _cost(run) for run in findings.runs},
         "runs": {run.name: _run(run) for run in findings.runs},
@@ -103,15 +111,47 @@ def page_content(findings: Findings, inputs: ReportInputs, config: ReportConfig)
         "sources": inputs.counts("sources"),
         "smoke": findings.smoke,
         "speed": findings.speed,
+        "export": findings.export,
+        "samples": findings.samples,
         "stages": [_stage(receipt) for receipt in inputs.receipts],
         "environments": _environments(inputs.receipts),
         "missing": findings.missing,
     }
 
 
+def _judge(
+    arms: Arms, proof: Trained | None, control: Trained | None, small_run_tokens: int
+) -> Verdict:
+    """Judge by a control that was trained for as many FLOPs, where there is one."""
+    matched = control is not None and control.run.name == MATCHED
+    return judge(
+        proof.run if proof else None,
+        control.run if control else None,
+        small_run_tokens,
+        paired_errors(proof.windows, control.windows) if proof and control else {},
+        axis="flops" if matched else "tokens",
+        over_seeds=arms.gap_over_seeds(control.run.name) if control else None,
+    )
+
+
+def _transitions(findings: Findings, verdict: Verdict) -> list[dict[str, Any]]:
+    """Return the last losses by transition, and the difference where the verdict was given."""
+    chosen = next((c for c in verdict.comparisons if c.axis == verdict.axis), None)
+    rows = []
+    for name in TRANSITIONS:
+        found = {run.name: run.evaluations[-1].transitions.get(name) for run in findings.runs}
+        losses = {arm: loss.model_dump() if loss else None for arm, loss in found.items()}
+        if any(loss and loss.count for loss in found.values()):
+            gap = chosen.differences.get(name) if chosen else None
+            shown = {**asdict(gap), "outcome": gap.outcome} if gap else None
+            rows.append({"transition": name, **losses, "flat_minus_proof": shown})
+    return rows
+
+
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.outcome,
+        "axis": verdict.axis,
         "headline": verdict.headline,
         "by_kind": verdict.by_kind,
         "caveats": list(verdict.caveats),

@@ -5,9 +5,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
-
-from shadow_model.errors import DataError
+from shadow_model.data.picture import open_image
 
 FOLDER = "preview"
 _LARGEST_PX = 1600
@@ -29,23 +27,20 @@ class Preview:
     height_px: int
 
 
-def read_previews(sources: Path, limit: int) -> list[Preview]:
-    """Read the first `limit` PNG files below the stage's preview folder, in order of their names.
+def read_previews(sources: Path, limit: int, folder: str = FOLDER) -> list[Preview]:
+    """Read the first `limit` PNG files of a stage's folder, in order of their names.
 
     Raises:
         DataError: A file is no picture.
     """
-    paths = sorted((sources / FOLDER).glob("*.png"))
+    paths = sorted((sources / folder).glob("*.png"))
     return [_read(path) for path in paths[:limit]]
 
 
 def _read(path: Path) -> Preview:
-    try:
-        with Image.open(path) as file:
-            picture = file.convert("RGB")
-    except (OSError, UnidentifiedImageError) as error:
-        fix = "Delete the sources stage's folder; the next run builds it again."
-        raise DataError(path, "be a PNG picture", error, fix) from error
+    fix = "Delete the sources stage's folder; the next run builds it again."
+    with open_image(path, ("PNG",), "be a PNG picture", fix) as file:
+        picture = file.convert("RGB")
     picture.thumbnail((_LARGEST_PX, _LARGEST_PX))
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)

@@ -62,6 +62,9 @@ class Evaluation(_Record):
     loops: int = 1
     ctx_tokens: int = 0
     flops: float | None = None
+    transitions: dict[str, KindLoss] = Field(default_factory=dict)
+    text_bits_per_byte: float | None = None
+    text_bits_per_byte_error: float | None = None
 
     @property
     def at_growth(self) -> bool:
@@ -82,7 +85,7 @@ class Run:
     """One trained arm.
 
     Attributes:
-        name: "proof" or "flat".
+        name: Stage that trained it: "proof", "flat", or that of a further arm.
         start: What was trained: parameters, steps, device.
         evaluations: One a step, without those around growth.
         around_growth: Those, in order: before and after.
@@ -101,6 +104,16 @@ class Run:
     def annealed(self) -> bool:
         """Whether the run came to the end of its own schedule."""
         return bool(self.final.get("annealed", False))
+
+    @property
+    def tag(self) -> str:
+        """Name of its arm."""
+        return str(self.start.get("tag", self.name))
+
+    @property
+    def seed(self) -> int:
+        """Of its first weights and windows."""
+        return int(self.start.get("seed", 0))
 
     @property
     def tokens(self) -> float:

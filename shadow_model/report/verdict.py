@@ -9,10 +9,11 @@ same windows; else the two means are taken as independent, which is on the safe 
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from shadow_model.nn.transitions import TRANSITIONS
 from shadow_model.report import words
 from shadow_model.report.pairing import TOTAL
 from shadow_model.report.runs import Evaluation, KindLoss, Run
@@ -25,6 +26,10 @@ AXES: dict[Axis, str] = {
     "flops": "equal training FLOPs",
     "elapsed_s": "equal training time",
 }
+
+
+_SAME_PLACE = 5e-3
+"""Relative. An arm trained for another's FLOPs stops at a whole update, which is as near."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class Verdict:
 
     Attributes:
         outcome: "missing" where there is nothing to compare.
+        axis: What the arms have equal where it is given.
         caveats: What the run cannot show, a sentence each.
     """
 
@@ -92,6 +98,7 @@ class Verdict:
     by_kind: str
     caveats: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
+    axis: Axis = "tokens"
 
 
 def judge(
@@ -99,6 +106,9 @@ def judge(
     flat: Run | None,
     small_run_tokens: int,
     paired_errors: Mapping[str, float] | None = None,
+    *,
+    axis: Axis = "tokens",
+    over_seeds: Mapping[str, Any] | None = None,
 ) -> Verdict:
     """Compare the arms and say what the comparison is worth.
 
@@ -107,21 +117,28 @@ def judge(
         flat: The control, or None if it was not trained.
         small_run_tokens: Fewer training tokens than this are called too few to carry over.
         paired_errors: Kind or `TOTAL` -> standard error of the arms' difference at their ends.
+        axis: What the arms have equal where the verdict is given: FLOPs for a control that was
+            trained for as many.
+        over_seeds: Mean and standard error of flat minus proof over seeds, where there are several.
     """
     if proof is None or flat is None:
         return _missing(proof, flat)
     compared = [compare(proof, flat, axis, paired_errors or {}) for axis in AXES]
     comparisons = tuple(c for c in compared if c is not None)
-    tokens = next((c for c in comparisons if c.axis == "tokens"), None)
-    if tokens is None:
-        text = "The two arms share no stretch of training tokens: nothing can be compared."
-        return Verdict("missing", text, "", (), comparisons)
+    chosen = next((c for c in comparisons if c.axis == axis), None)
+    if chosen is None:
+        text = (
+            f"The two arms share no stretch of training at {AXES[axis]}: nothing can be compared."
+        )
+        return Verdict("missing", text, "", (), comparisons, axis)
+    caveats = _caveats(proof, flat, comparisons, small_run_tokens)
     return Verdict(
-        outcome=tokens.differences[TOTAL].outcome,
-        headline=_headline(tokens),
-        by_kind=_by_kind(tokens),
-        caveats=tuple(_caveats(proof, flat, comparisons, small_run_tokens)),
+        outcome=chosen.differences[TOTAL].outcome,
+        headline=_headline(chosen),
+        by_kind=_by_kind(chosen),
+        caveats=(*caveats, *_annealing_caveat(chosen), _seeds_caveat(over_seeds)),
         comparisons=comparisons,
+        axis=axis,
     )
 
 
@@ -136,7 +153,7 @@ def compare(
     looped, control = read_at(proof, axis, at), read_at(flat, axis, at)
     if looped is None or control is None:
         return None
-    names = [n for n in (TOTAL, *KINDS) if _has(looped, n) and _has(control, n)]
+    names = [n for n in (TOTAL, *KINDS, *TRANSITIONS) if _has(looped, n) and _has(control, n)]
     paired = looped.last and control.last and TOTAL in paired_errors
     differences = {}
     for name in names:
@@ -151,7 +168,7 @@ def read_at(run: Run, axis: Axis, at: float) -> Reading | None:
     if any(place is None for place, _ in places):
         return None
     last_place, last = places[-1]
-    if math.isclose(at, last_place, rel_tol=1e-9):
+    if math.isclose(at, last_place, rel_tol=_SAME_PLACE):
         return Reading(_losses(last), run.annealed, False, last=True, windows=last.windows)
     for (left_at, left), (right_at, right) in itertools.pairwise(places):
         if left_at <= at <= right_at and right_at > left_at:
@@ -164,7 +181,7 @@ def read_at(run: Run, axis: Axis, at: float) -> Reading | None:
 
 def _losses(evaluation: Evaluation) -> dict[str, KindLoss]:
     total = KindLoss(loss=evaluation.loss, standard_error=evaluation.standard_error)
-    return {TOTAL: total, **evaluation.kinds}
+    return {TOTAL: total, **evaluation.kinds, **evaluation.transitions}
 
 
 def _blend(left: Evaluation, right: Evaluation, share: float) -> dict[str, KindLoss]:
@@ -221,10 +238,18 @@ def _headline(comparison: Comparison) -> str:
     }
     looped, control = comparison.proof.losses[TOTAL].loss, comparison.flat.losses[TOTAL].loss
     return (
-        f"{_OPENINGS[total.outcome]}: after {words.quantity(comparison.at)} training tokens each, "
+        f"{_OPENINGS[total.outcome]}: after {_amount(comparison)} each, "
         f"the looped core's held-out loss is {looped:.3f} nats a token against {control:.3f}, "
         f"{ends[total.outcome]}."
     )
+
+
+def _amount(comparison: Comparison) -> str:
+    if comparison.axis == "tokens":
+        return f"{words.quantity(comparison.at)} training tokens"
+    if comparison.axis == "flops":
+        return f"{words.quantity(comparison.at, 'FLOP')} of training"
+    return f"{words.duration(comparison.at)} of training"
 
 
 def _by_kind(comparison: Comparison) -> str:
@@ -244,15 +269,24 @@ def _caveats(
 ) -> list[str]:
     tests: tuple[Callable[[], str | None], ...] = (
         lambda: _size_caveat(proof, flat, small_run_tokens),
-        lambda: _annealing_caveat(comparisons),
         lambda: _cost_caveat(proof, flat, comparisons),
         lambda: _evaluation_caveat(proof, flat),
     )
-    seeds = (
-        "One seed an arm: the spread over seeds is not measured, and the standard errors cover "
-        "only the choice of held-out windows."
+    return [text for text in (test() for test in tests) if text]
+
+
+def _seeds_caveat(over_seeds: Mapping[str, Any] | None) -> str:
+    if over_seeds is None:
+        return (
+            "One seed an arm: the spread over seeds is not measured, and the standard errors cover "
+            "only the choice of held-out windows."
+        )
+    mean, error = over_seeds["mean"], over_seeds["standard_error"]
+    return (
+        f"The verdict above is the first seed's. Over {over_seeds['seeds']} seeds of both arms, at "
+        f"their ends, flat minus looped is {words.change(mean)} ± {error:.3f} (standard error over "
+        f"seeds), from {words.change(over_seeds['low'])} to {words.change(over_seeds['high'])}."
     )
-    return [text for text in (*(test() for test in tests), seeds) if text]
 
 
 def _size_caveat(proof: Run, flat: Run, small_run_tokens: int) -> str | None:
@@ -265,18 +299,16 @@ def _size_caveat(proof: Run, flat: Run, small_run_tokens: int) -> str | None:
     )
 
 
-def _annealing_caveat(comparisons: tuple[Comparison, ...]) -> str | None:
-    tokens = next(c for c in comparisons if c.axis == "tokens")
+def _annealing_caveat(chosen: Comparison) -> Iterator[str]:
     names = {"proof": "the looped core", "flat": "the flat control"}
-    arms = [names[arm] for arm in tokens.mid_schedule]
-    if not arms:
-        return None
-    verb = "was" if len(arms) == 1 else "were"
-    return (
-        f"At this point {' and '.join(arms)} {verb} in the middle of the schedule, with the "
-        "learning rate not yet let down: a loss there is higher than that of a finished run, so "
-        "this comparison is not annealed."
-    )
+    arms = [names[arm] for arm in chosen.mid_schedule]
+    if arms:
+        verb = "was" if len(arms) == 1 else "were"
+        yield (
+            f"At this point {' and '.join(arms)} {verb} in the middle of the schedule, with the "
+            "learning rate not yet let down: a loss there is higher than that of a finished run, "
+            "so this comparison is not annealed."
+        )
 
 
 def _cost_caveat(proof: Run, flat: Run, comparisons: tuple[Comparison, ...]) -> str | None:

@@ -20,6 +20,8 @@ BANDS = ("image", "audio", "video")
 """Names of the bands in files, in row order; band i is of kind KINDS[i + 1]."""
 BAND_ROWS: Mapping[str, int] = {"image": 16_384, "audio": 8_192, "video": 4_096}
 MARKS = (*BANDS, "sep")
+MAX_OLD_IDS = 1 << 24
+"""Old ids, and so language rows, there may be: what a file states is reserved in memory."""
 END_CONTROLS = ("[/image]", "[/audio]", "[/video]")
 GENERATE_CONTROLS = ("[gen_image]", "[gen_audio]", "[gen_video]")
 GENERATE_END = "[end_gen]"
@@ -33,7 +35,7 @@ class Layout(Schema):
         ConfigError: From `parse`, where a required control is missing or a name stands twice.
     """
 
-    num_lang: int = Field(ge=1, description="language rows, first in the table")
+    num_lang: int = Field(ge=1, le=MAX_OLD_IDS, description="language rows, first in the table")
     controls: tuple[str, ...] = Field(REQUIRED_CONTROLS, description="names of the last rows")
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from shadow_model.errors import DataError
+from shadow_model.reading import reading
 from shadow_model.table.repair import hamming
 
 _FIX = "Write one pair a line: word,word,rating."
@@ -111,11 +112,11 @@ def read_ratings(path: Path) -> list[RatedPair]:
     Raises:
         DataError: The file is unreadable, a line is not such a pair, or there is none.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [(i, line) for i, line in enumerate(csv.reader(file), 1) if any(line)]
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(path, "be a CSV of UTF-8 text", error, _FIX) from error
+    with (
+        reading(DataError, path, "be a CSV of UTF-8 text", _FIX),
+        path.open(encoding="utf-8", newline="") as file,
+    ):
+        lines = [(i, line) for i, line in enumerate(csv.reader(file), 1) if any(line)]
     if lines and len(lines[0][1]) == _FIELDS and _number(lines[0][1][2]) is None:
         lines = lines[1:]
     if not lines:

@@ -9,13 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 
+from shadow_model.arrays import Archive, open_archive
 from shadow_model.digest import sha256_file
 from shadow_model.errors import LayoutError
+from shadow_model.reading import parse_json, reading
 from shadow_model.store import write_whole
-from shadow_model.table.layout import BANDS, MARKS, Layout
+from shadow_model.table.layout import BANDS, MARKS, MAX_OLD_IDS, Layout
 
 BITS = 512
 _FIELDS = ("bits", "bias", "n_lang", "off", "marks", "ctrl_off", "ctrl_names", "lang_old_ids")
+_STATED = ("n_lang", "off", "marks", "ctrl_off", "ctrl_names")
+_MAX_STATED_BYTES = 1 << 24
 _FIX = "Build the table again, or name another file."
 
 
@@ -72,10 +76,16 @@ class Table:
                 layout is not the one its size implies.
         """
         path = Path(path)
-        fields = _read_fields(path)
-        layout = _read_layout(path, fields)
-        _check_arrays(path, fields, layout)
-        return cls(fields["bits"], fields["bias"], layout, fields["lang_old_ids"])
+        with (
+            reading(LayoutError, path, "be a readable table.npz without pickle", _FIX),
+            open_archive(path, _FIELDS) as archive,
+        ):
+            layout = _read_layout(path, _read_stated(archive))
+            _check_headers(path, archive, layout)
+            bits, bias, old = (archive.read(name) for name in ("bits", "bias", "lang_old_ids"))
+        table = cls(bits, bias, layout, old)
+        _check_values(path, table)
+        return table
 
 
 def table_digest(path: Path) -> str:
@@ -95,42 +105,42 @@ def _archive(**fields: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _read_fields(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [name for name in _FIELDS if name not in file.files]
-            if missing:
-                raise LayoutError(path, f"hold the fields {_FIELDS}", f"none of {missing}", _FIX)
-            return {name: file[name] for name in _FIELDS}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise LayoutError(path, "be a readable table.npz without pickle", error, _FIX) from error
+def _read_stated(archive: Archive) -> dict[str, Any]:
+    """Read what says where everything is: single numbers and texts."""
+    found = {name: archive.members[name].header for name in _STATED}
+    wrong = {n: h.shape for n, h in found.items() if h.shape or h.data_bytes > _MAX_STATED_BYTES}
+    if wrong:
+        raise ValueError(f"{wrong} where single numbers and short texts must be")
+    return {name: archive.read(name).item() for name in _STATED}
 
 
 def _read_layout(path: Path, fields: dict[str, Any]) -> Layout:
-    try:
-        names = tuple(json.loads(str(fields["ctrl_names"])))
-        stated = (json.loads(str(fields["off"])), json.loads(str(fields["marks"])))
-        layout = Layout(num_lang=int(fields["n_lang"]), controls=names)
+    with reading(LayoutError, path, "state its layout in whole numbers and JSON", _FIX):
+        names = tuple(parse_json(fields["ctrl_names"]))
+        stated = (parse_json(fields["off"]), parse_json(fields["marks"]))
+        layout = Layout(num_lang=fields["n_lang"], controls=names)
         control_offset = int(fields["ctrl_off"])
-    except (ValueError, TypeError) as error:
-        raise LayoutError(path, "state its layout as JSON", error, _FIX) from error
     if stated != (layout.offsets, layout.marks) or control_offset != layout.control_offset:
         must = f"have bands {BANDS} and markers {MARKS} right after {layout.num_lang} language rows"
         raise LayoutError(path, must, (*stated, control_offset), _FIX)
     return layout
 
 
-def _check_arrays(path: Path, fields: dict[str, Any], layout: Layout) -> None:
-    bits, bias, old = fields["bits"], fields["bias"], fields["lang_old_ids"]
+def _check_headers(path: Path, archive: Archive, layout: Layout) -> None:
     rows = layout.num_rows
-    for name, array, shape, dtype in (
-        ("bits", bits, (rows, BITS), np.uint8),
-        ("bias", bias, (rows,), np.float32),
-        ("lang_old_ids", old, (layout.num_lang,), np.int64),
+    for name, shape, dtype in (
+        ("bits", (rows, BITS), np.dtype(np.uint8)),
+        ("bias", (rows,), np.dtype(np.float32)),
+        ("lang_old_ids", (layout.num_lang,), np.dtype(np.int64)),
     ):
-        if array.shape != shape or array.dtype != dtype:
-            found = f"{array.shape} {array.dtype}"
-            raise LayoutError(path, f"have {name} {shape} {np.dtype(dtype)}", found, _FIX)
+        header = archive.members[name].header
+        if header.shape != shape or header.dtype != dtype:
+            found = f"{header.shape} {header.dtype}"
+            raise LayoutError(path, f"have {name} {shape} {dtype}", found, _FIX)
+
+
+def _check_values(path: Path, table: Table) -> None:
+    bits, bias, old = table.bits, table.bias, table.lang_old_ids
     if bits.max(initial=0) > 1:
         raise LayoutError(path, "have bits of 0 and 1", f"{bits.max()}", _FIX)
     if not np.isfinite(bias).all():
@@ -138,6 +148,9 @@ def _check_arrays(path: Path, fields: dict[str, Any], layout: Layout) -> None:
         raise LayoutError(path, "have a finite bias", f"{bias[bad]} at row {bad}", _FIX)
     if len(np.unique(old)) != len(old):
         raise LayoutError(path, "name each old id once", "a repeated lang_old_ids", _FIX)
+    if old.min() < 0 or old.max() >= MAX_OLD_IDS:
+        found = f"lang_old_ids from {old.min()} to {old.max()}"
+        raise LayoutError(path, f"name old ids in [0, {MAX_OLD_IDS})", found, _FIX)
     first, second = _equal_rows(bits)
     if first != second:
         raise LayoutError(path, "have no two equal rows", f"rows {first} and {second}", _FIX)

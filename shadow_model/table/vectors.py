@@ -7,16 +7,18 @@ the rows of the pieces that the tokenizer cuts it into.
 Shapes: N rows of the file, V text pieces, D dimensions.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 from scipy import sparse
 from tokenizers import Tokenizer
 
+from shadow_model.arrays import read_npy
 from shadow_model.errors import DataError
+from shadow_model.reading import parse_json, reading
 from shadow_model.table.store import BITS
 from shadow_model.table.vocabulary import Vocabulary
 from shadow_model.table.words import PieceVectors
@@ -24,7 +26,6 @@ from shadow_model.table.words import PieceVectors
 _TENSOR_TYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
 _SPACE_SIGN = "\u2581"
 _BYTE_LEVEL_SPACE = "\u0120"
-_MAX_HEADER_BYTES = 100_000_000
 
 
 def read_vectors(path: Path, tensor: str | None = None) -> np.ndarray:
@@ -94,7 +95,7 @@ def match_vectors(
         known = np.asarray(vectors[:size].any(axis=1))
         return PieceVectors(vectors[:size], known, {"row": int(known.sum())})
     model = _read_tokenizer(tokenizer)
-    _check_rows(path, len(vectors), model.get_vocab_size(), f"id of {tokenizer}")
+    _check_rows(path, len(vectors), _num_ids(model), f"id of {tokenizer}")
     same = _same_text(pieces, model)
     found = np.asarray(_cut(pieces, model, same < 0, len(vectors)) @ vectors)
     found[same >= 0] = vectors[same[same >= 0]]
@@ -127,7 +128,7 @@ def match_rows(
         rows = np.arange(vocab or num_rows)
         return np.where(rows < num_rows, rows, -1)
     model = _read_tokenizer(tokenizer)
-    _check_rows(path, num_rows, model.get_vocab_size(), f"id of {tokenizer}")
+    _check_rows(path, num_rows, _num_ids(model), f"id of {tokenizer}")
     same = _same_text(pieces, model)
     _, first = np.unique(same, return_index=True)
     once = np.full(len(same), -1, np.int64)
@@ -139,6 +140,11 @@ def _check_rows(path: Path, rows: int, ids: int, what: str) -> None:
     if rows < ids:
         fix = "Name the matrix and the tokenizer of one model."
         raise DataError(path, f"have a row for every {what}, {ids} in all", f"{rows} rows", fix)
+
+
+def _num_ids(model: Tokenizer) -> int:
+    """Return one more than the highest id: a vocabulary may have gaps."""
+    return max(model.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def _same_text(pieces: Vocabulary, model: Tokenizer) -> np.ndarray:
@@ -180,21 +186,13 @@ def _cut(
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:
-    try:
+    with reading(DataError, path, "be a tokenizer.json", "Name that of the matrix.", Exception):
         return Tokenizer.from_buffer(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataError(path, "be a tokenizer.json", error, "Name that of the matrix.") from error
 
 
 def _read_npy(path: Path) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        fix = "Write it by numpy.save."
-        raise DataError(path, "be a readable .npy without pickle", error, fix) from error
-    if not isinstance(array, np.ndarray):
-        raise DataError(path, "hold one array", "an archive", "Write it by numpy.save.")
-    return array
+    with reading(DataError, path, "be a readable .npy without pickle", "Write it by numpy.save."):
+        return read_npy(path)
 
 
 def _read_tensor(path: Path, tensor: str | None) -> np.ndarray:
@@ -208,25 +206,21 @@ def _read_tensor(path: Path, tensor: str | None) -> np.ndarray:
         found = {n: (header[n]["dtype"], header[n]["shape"]) for n in sorted(header)[:20]}
         raise DataError(path, must, found, "Name one by vectors_tensor.")
     count, first = math.prod(entry["shape"]), data_offset + entry["data_offsets"][0]
-    try:
+    with reading(DataError, path, "hold the bytes it states", "Copy it again."):
         raw = np.fromfile(path, _TENSOR_TYPES[entry["dtype"]], count, offset=first)
         raw = raw.reshape(entry["shape"])
-    except ValueError as error:
-        raise DataError(path, "hold the bytes it states", error, "Copy it again.") from error
     return (raw.astype("<u4") << 16).view("<f4") if entry["dtype"] == "BF16" else raw
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Return the entries of a .safetensors file and where its data begin."""
     fix = "Name a .safetensors file that is whole."
-    try:
+    with reading(
+        DataError, path, "be a .safetensors file of the bytes it states", fix, SafetensorError
+    ):
+        with safe_open(path, "numpy"):  # it checks every shape and offset against the file
+            pass
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, _MAX_HEADER_BYTES)))
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        complete = all({"dtype", "shape", "data_offsets"} <= set(e) for e in entries.values())
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise DataError(path, "be a .safetensors file", error, fix) from error
-    if not complete:
-        raise DataError(path, "be a .safetensors file", "entries without a shape", fix)
-    return entries, 8 + size
+            header = parse_json(file.read(size))
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}, 8 + size

@@ -7,7 +7,6 @@ A checkpoint is written under a temporary name, synced and then renamed: a folde
 whole. `final/` of a run holds weights with `config.json`, which is the head of state.json.
 """
 
-import json
 import logging
 import os
 import secrets
@@ -22,14 +21,17 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from shadow_model.digest import sha256_file
+from shadow_model.disk import require_space
 from shadow_model.errors import CheckpointError, ConfigError, LayoutError
 from shadow_model.nn.config import ModelConfig
 from shadow_model.nn.model import Shadow
+from shadow_model.reading import load_json, reading
 from shadow_model.schema import Schema
 from shadow_model.store import write_whole
 from shadow_model.table.store import Table
 from shadow_model.train.config import TrainConfig
 from shadow_model.train.reference import load_reference
+from shadow_model.train.tensors import check_tensors
 
 __all__ = [
     "Checkpoint",
@@ -106,7 +108,7 @@ def save_checkpoint(
     Returns:
         The checkpoint's folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    require_space(folder, sum(t.nbytes for t in (*model.values(), *optimizer.values())))
     final = folder / f"step_{state.step:08d}"
     temporary = folder / f"{_TEMPORARY}{secrets.token_hex(4)}"
     temporary.mkdir()
@@ -145,7 +147,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: It is not whole, or of an unknown format version.
     """
     state = read_state(path)
-    return Checkpoint(_load(path / MODEL), _load(path / OPTIMIZER), state)
+    model = _load(path / MODEL)
+    check_tensors(model, state.model, path / MODEL, _FIX)
+    return Checkpoint(model, _load(path / OPTIMIZER), state)
 
 
 def save_weights(folder: Path, model: Mapping[str, Tensor], weights: Weights, table: Path) -> None:
@@ -180,9 +184,11 @@ def load_checkpoint(folder: Path | str, table: Table | None = None) -> Shadow:
         LayoutError: The table is absent, or not the one that the weights belong to.
     """
     folder = Path(folder)
-    weights = read_weights(folder)
+    weights, path = read_weights(folder), folder / MODEL
+    tensors = _load(path)
+    check_tensors(tensors, weights.model, path, _FIX)
     model = Shadow(weights.model, table or _find_table(folder, weights))
-    load_tensors(model, _load(folder / MODEL), folder / MODEL)
+    load_tensors(model, tensors, path)
     return model.eval()
 
 
@@ -231,6 +237,9 @@ def read_state(path: Path) -> TrainingState:
         CheckpointError: It is not whole, or of an unknown format version.
     """
     state = _parse(TrainingState, path / STATE)
+    if set(state.files) != {MODEL, OPTIMIZER}:
+        must = f"state the bytes of {MODEL} and {OPTIMIZER}"
+        raise CheckpointError(path / STATE, must, sorted(state.files) or "none", _FIX)
     for name, size in state.files.items():
         found = (path / name).stat().st_size if (path / name).is_file() else "no file"
         if found != size:
@@ -239,24 +248,21 @@ def read_state(path: Path) -> TrainingState:
 
 
 def _parse(schema: type[S], path: Path) -> S:
-    try:
-        return schema.parse(json.loads(path.read_text(encoding="utf-8")), path)
-    except (OSError, ValueError, ConfigError) as error:
-        raise CheckpointError(path, f"describe {schema.__name__}", error, _FIX) from error
+    with reading(CheckpointError, path, f"describe {schema.__name__}", _FIX, ConfigError):
+        return schema.parse(load_json(path), path)
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor]) -> int:
     whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    safetensors.torch.save_file(whole, path, metadata={"format": "pt", "version": "1"})
+    # one entry: the library writes several in an order that changes from call to call
+    safetensors.torch.save_file(whole, path, metadata={"format": "pt"})
     _sync(path)
     return path.stat().st_size
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    try:
+    with reading(CheckpointError, path, "be a readable safetensors file", _FIX, SafetensorError):
         return safetensors.torch.load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(path, "be a readable safetensors file", error, _FIX) from error
 
 
 def _steps(folder: Path) -> list[Path]:

@@ -53,7 +53,13 @@ class TrainConfig(Schema):
         4096, ge=1, description="attention is block-sparse from this context length on"
     )
     index_weight: float = Field(0.1, ge=0, le=100, description="weight of the index KL in the loss")
+    index_reduction: Literal["mean", "sum"] = Field(
+        "mean", description="the index KL over block calls: their mean, or their sum"
+    )
 
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw", description="of the blocks' matrices; all else is trained by AdamW"
+    )
     lr: float = Field(3e-4, gt=0, le=1, description="peak learning rate")
     decay: Literal["cosine", "warm_hold_decay"] = Field(
         "cosine", description="after the warm-up: cosine, or held and then let down"
@@ -61,10 +67,28 @@ class TrainConfig(Schema):
     warmup_frac: float = Field(0.02, ge=0, lt=1, description="share of the steps that warm up")
     hold_frac: float = Field(5 / 7, ge=0, lt=1, description="warm_hold_decay: share held, [0, 1)")
     floor_frac: float = Field(0.1, ge=0, le=1, description="last learning rate over the peak")
+    lr_lag_steps: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="1: the learning rate of an update is that of its beginning, so that the "
+        "first learns nothing; only to go on with a run that was trained so",
+    )
+    rewarm_steps: int = Field(
+        40, ge=0, description="updates after growth that warm up again from 0; 0: none"
+    )
     betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW's decay of both moments")
     eps: float = Field(1e-8, gt=0, le=1e-2, description="AdamW's epsilon")
     weight_decay: float = Field(0.01, ge=0, le=1, description="of the matrices; none on alpha")
-    clip_norm: float = Field(1.0, gt=0, le=1e6, description="largest L2 norm of all gradients")
+    clip_norm: float = Field(
+        1.0,
+        gt=0,
+        le=1e6,
+        description="largest L2 norm of all gradients, those of memories' rows apart",
+    )
+    engram_lr_factor: float = Field(
+        5.0, gt=0, le=1e3, description="learning rate of memories' rows over that of the rest"
+    )
 
     seed: int = Field(0, ge=0, lt=1 << 31, description="of weights, windows and index positions")
     sampling: Literal["epoch", "random"] = Field(
@@ -175,5 +199,11 @@ class TrainJob(Schema):
     )
     work: Path = Field(
         description="folder of checkpoints, metrics and the final weights; a run resumes there",
+        json_schema_extra=NOT_IN_KEY,
+    )
+    reference: Path | None = Field(
+        None,
+        description="the reference program's `{tag}_latest.pt` to go on from, where the work "
+        "folder holds no checkpoint yet",
         json_schema_extra=NOT_IN_KEY,
     )

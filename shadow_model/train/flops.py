@@ -2,26 +2,65 @@
 
 A matrix of n weights costs 6n a token (forward, both gradients); 4n where one gradient is not
 computed: `inp` reads the frozen table, the index branch a detached input, the readout a frozen
-table. Attention costs 12·d for each key a query sees. Not counted: norms, quantisers, the index
-scores, the softmax.
+table. Attention costs 12·d for each key a query sees, the scores that select 2·I for each key
+before its block (no gradient flows through them), and the index loss, at S positions of a window,
+2·d for each key of its teacher and 6·I for each of its student. A memory of n-grams costs its two
+projections, its gate and the taps of its convolution, 6 each. Not counted: norms, quantisers,
+softmaxes, hashing, the optimiser.
 
-Legend: d width, L executed blocks, T context tokens, V rows scored, n a matrix's weights.
+Legend: d width, I index width, L executed blocks, T context tokens, V rows scored, n a matrix's
+weights, S query positions.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from shadow_model.nn.config import ModelConfig, num_block_calls
+from shadow_model.nn.engram import NUM_TAPS
 from shadow_model.table.layout import BAND_ROWS, BANDS, KINDS, Layout
 from shadow_model.table.store import BITS
 from shadow_model.train.config import ArmConfig
 from shadow_model.train.schedule import Phase, phase_at
 
+_MATCHING_ROUNDS = 4
 
-def flops_per_token(
+
+class TokenFlops(NamedTuple):
+    """Operations of training on one token, by what they are for.
+
+    Attributes:
+        blocks: The matrices of the executed blocks, the index branch's included.
+        attention: Scores and mixing of the keys that a query sees.
+        ends: Into and out of the body.
+        readout: Scores of the rows, and the gradient of the features.
+        selection: Scores that select key blocks, where attention is sparse.
+        index_loss: Scores of the index branch's loss and of its teacher.
+        memories: Projections, gates and convolutions of the memories of n-grams.
+    """
+
+    blocks: float
+    attention: float
+    ends: float
+    readout: float
+    selection: float
+    index_loss: float
+    memories: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All but `index_loss`, as the published formula: what runs are compared by.
+
+        The index loss serves sparse attention, which both arms have, at 0.2 % of the rest.
+        """
+        ends = self.ends + self.readout
+        return self.blocks + self.attention + ends + self.selection + self.memories
+
+
+def token_flops(
     model: ModelConfig, ctx_tokens: int, loops: int, rows: float, sparse: bool = False
-) -> float:
+) -> TokenFlops:
     """Return the operations of training on one token.
 
     Args:
@@ -31,9 +70,23 @@ def flops_per_token(
         rows: Rows that the readout scores for a token (V), a mean where kinds differ.
         sparse: Whether attention sees only the selected blocks.
     """
-    keys = mean_keys(model, ctx_tokens, sparse)
-    block = 6 * _block_weights(model) + 4 * _index_weights(model) + 12 * model.width * keys
-    return num_block_calls(model, loops) * block + 10 * BITS * model.width + 4 * BITS * rows
+    calls = num_block_calls(model, loops)
+    return TokenFlops(
+        blocks=calls * (6 * _block_weights(model) + 4 * _index_weights(model)),
+        attention=calls * 12 * model.width * mean_keys(model, ctx_tokens, sparse),
+        ends=10 * BITS * model.width,
+        readout=4 * BITS * rows,
+        selection=calls * 2 * model.index_width * _scored_keys(model, ctx_tokens, sparse),
+        index_loss=calls * _index_loss(model, ctx_tokens),
+        memories=model.num_memories * 6 * model.width * (2 * model.engram_width + NUM_TAPS + 1),
+    )
+
+
+def flops_per_token(
+    model: ModelConfig, ctx_tokens: int, loops: int, rows: float, sparse: bool = False
+) -> float:
+    """Return the total of `token_flops`."""
+    return token_flops(model, ctx_tokens, loops, rows, sparse).total
 
 
 def mean_keys(model: ModelConfig, ctx_tokens: int, sparse: bool) -> float:
@@ -68,6 +121,26 @@ def flops_until(arm: ArmConfig, rows: float, steps: int) -> float:
     return total
 
 
+def match_flops(arm: ArmConfig, like: ArmConfig, rows: float) -> ArmConfig:
+    """Return an arm trained for as many operations as another one, to half an update of its own.
+
+    It may read the data as much more often than `arm.train.max_epochs` as it reads more tokens.
+
+    Args:
+        arm: Its tokens are changed, and its schedule with them.
+        like: The other one.
+        rows: Rows that the readout scores for a token of the data.
+    """
+    wanted, train = flops_until(like, rows, like.train.num_steps), arm.train
+    steps = train.num_steps
+    for _ in range(_MATCHING_ROUNDS):  # phases are shares of the steps: nearly proportional
+        found = arm.replace(train=train.replace(tokens=steps * train.batch_tokens))
+        steps = max(1, round(steps * wanted / flops_until(found, rows, steps)))
+    tokens = steps * train.batch_tokens
+    epochs = train.max_epochs * max(1.0, tokens / like.train.tokens)
+    return arm.replace(train=train.replace(tokens=tokens, max_epochs=epochs))
+
+
 def phase_spans(arm: ArmConfig, steps: int) -> Iterator[tuple[int, int, Phase]]:
     """Yield (first step, one past the last, phase) of the first `steps` updates."""
     first = 0
@@ -87,3 +160,18 @@ def _block_weights(model: ModelConfig) -> int:
 
 def _index_weights(model: ModelConfig) -> int:
     return 2 * model.width * model.index_width
+
+
+def _scored_keys(model: ModelConfig, ctx_tokens: int, sparse: bool) -> float:
+    """Return how many keys a query is scored against to select blocks, over a window's positions.
+
+    None where all past blocks are read anyway.
+    """
+    own = np.arange(ctx_tokens) // model.index_block
+    return float(np.where(own > model.index_top, own * model.index_block, 0).mean()) * sparse
+
+
+def _index_loss(model: ModelConfig, ctx_tokens: int) -> float:
+    if ctx_tokens < 2 * model.index_block:
+        return 0.0
+    return model.num_query_positions * (2 * model.width + 6 * model.index_width)

@@ -24,7 +24,7 @@ class StepStats(NamedTuple):
     Attributes:
         sums: (kinds,) cross-entropy in nats, summed over the kept targets of each kind.
         counts: (kinds,) kept targets of each kind.
-        index_kl: () mean over block calls and micro-batches.
+        index_kl: () mean over micro-batches; over block calls mean or sum, as in the loss.
         dropped: () targets outside their row set.
         norms: (P,) L2 norm of each gradient before clipping.
     """

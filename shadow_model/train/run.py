@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from shadow_model.data.bins import Bins, open_bins
+from shadow_model.data.canonical import read_canonical
 from shadow_model.data.windows import Windows, fixed_windows
 from shadow_model.digest import sha256_file
 from shadow_model.errors import CheckpointError, ConfigError
 from shadow_model.nn.block import Block
+from shadow_model.nn.memory_size import announce_training
 from shadow_model.nn.model import Shadow
 from shadow_model.nn.readout import Readout
 from shadow_model.table.store import Table
@@ -35,11 +39,19 @@ from shadow_model.train.checkpoint import (
 )
 from shadow_model.train.clock import Clock
 from shadow_model.train.config import ArmConfig, TrainConfig, TrainJob
+from shadow_model.train.continuation import read_continuation
 from shadow_model.train.device import Device, choose_device
 from shadow_model.train.feed import Feed
 from shadow_model.train.flops import flops_until, mean_rows
 from shadow_model.train.interval import Interval
-from shadow_model.train.optim import build_optimizer, optimizer_tensors, restore_optimizer
+from shadow_model.train.optim import (
+    build_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    trained_parameters,
+)
+from shadow_model.train.row_bytes import read_row_bytes
+from shadow_model.train.rowwise_adam import RowwiseAdam, memory_rows
 from shadow_model.train.schedule import phase_at
 from shadow_model.train.step import Learner, TokenBatch
 from shadow_model.train.telemetry import Metrics, Record, console_line
@@ -61,6 +73,7 @@ class Run:
         settled_records: Records that a resume from the present step keeps. Those of what comes
             before the next update (evaluations, growth) are written anew.
         rows: Rows that the readout scores for a token of the training bin, a mean.
+        row_bytes: (num_lang,) int64 on the device, bytes that each language row spells, if known.
         table_sha256: Of the table's file.
     """
 
@@ -75,6 +88,7 @@ class Run:
     interval: Interval
     clock: Clock
     rows: float
+    row_bytes: Tensor | None
     table_sha256: str
     step: int = 0
     logged_s: float = 0.0
@@ -159,7 +173,7 @@ class Run:
         return save_checkpoint(
             self.job.work / CHECKPOINTS,
             model.state_dict(),
-            optimizer_tensors(model, self.learner.optimizer),
+            optimizer_tensors(model, self.learner.optimizer) | self.learner.memory.tensors(),
             state,
             self.config.keep_checkpoints,
         )
@@ -171,7 +185,7 @@ def open_run(job: TrainJob) -> Run:
     Raises:
         ConfigError: The data would be read more often than allowed, or the device is absent.
         DataError, LayoutError: Table or bins are unsound, or not of one another.
-        CheckpointError: The work folder is of another run.
+        CheckpointError: The work folder is of another run, or `job.reference` of another model.
     """
     config = job.arm.train
     device = choose_device(config.device, config.dtype, config.threads)
@@ -182,46 +196,75 @@ def open_run(job: TrainJob) -> Run:
     link_table(job.table, job.work / TABLE)
     table = Table.load(job.table)
     check_same(job)
-    learner = new_learner(job.arm, table, device)
+    canonical = read_canonical(job.table, table) if job.arm.model.num_memories else None
+    learner = new_learner(job.arm, table, device, canonical)
     newest = latest_checkpoint(job.work / CHECKPOINTS)
     checkpoint = read_checkpoint(newest) if newest else None
     state = checkpoint.state if checkpoint else None
-    named = [n for n, p in learner.model.named_parameters() if p.requires_grad]
+    spelled = read_row_bytes(job.table, table)
     run = Run(
         job=job,
         device=device,
         learner=learner,
         bins=bins,
-        windows=Windows(bins.train, config.seed, config.sampling),
+        windows=Windows(bins.train, config.seed, config.sampling, longest=longest),
         train_feed=Feed(bins.train, table.layout, device.device),
         held_out_feed=Feed(bins.val, table.layout, device.device),
         metrics=Metrics(job.work / METRICS, state.num_records if state else 0),
-        interval=Interval(named, device.device),
+        interval=Interval(learner.names, device.device),
         clock=Clock(state.elapsed_s, state.train_s) if state else Clock(),
         rows=mean_rows(table.layout, dict(bins.packed.kinds.get("train", {}))),
+        row_bytes=None if spelled is None else torch.from_numpy(spelled).to(device.device),
         table_sha256=sha256_file(job.table),
     )
     if checkpoint and newest:
         load_tensors(learner.model, checkpoint.model, newest)
         restore_optimizer(learner.model, learner.optimizer, checkpoint.optimizer, newest)
+        learner.memory.restore(checkpoint.optimizer, newest)
         run.windows.load_state_dict(checkpoint.state.windows)
         run.interval.load_state_dict(checkpoint.state.interval)
         run.step, run.logged_s = checkpoint.state.step, checkpoint.state.logged_s
         _log.info("resumed from %s", newest)
+    elif job.reference is not None:
+        _take_over(run, job.reference)
     return run
 
 
-def new_learner(arm: ArmConfig, table: Table, device: Device) -> Learner:
-    """Build model, readout and optimiser, with first weights drawn from the run's seed."""
+def _take_over(run: Run, path: Path) -> None:
+    """Go on where a run of the reference program stopped."""
+    model, optimizer = run.learner.model, run.learner.optimizer
+    found = read_continuation(path, model, run.config)
+    load_tensors(model, found.weights, path)
+    restore_optimizer(model, optimizer, found.moments, path)
+    run.windows.load_state_dict({**run.windows.state_dict(), "rng": found.generator})
+    run.step, run.logged_s = found.step, found.elapsed_s
+    run.clock = Clock(found.elapsed_s, found.elapsed_s)
+    _log.info("goes on from %s after %d updates", path, run.step)
+
+
+def new_learner(
+    arm: ArmConfig, table: Table, device: Device, canonical: np.ndarray | None = None
+) -> Learner:
+    """Build model, readout and optimisers, with first weights drawn from the run's seed.
+
+    Args:
+        canonical: (R,) int64, canonical ids of the table's rows, for memories of n-grams.
+
+    Raises:
+        ConfigError: The memories do not fit into the device's memory.
+    """
     config = arm.train
-    model = Shadow(arm.model, table, config.seed).to(device.device).train()
+    announce_training(arm.model, device.device)
+    model = Shadow(arm.model, table, config.seed, canonical).to(device.device).train()
     if config.compile:
         for module in model.modules():
             if isinstance(module, Block):
                 module.compile()
     readout = Readout(table).to(device.device)
-    trained: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
-    return Learner(model, readout, build_optimizer(model, config), trained, config, device)
+    trained: list[nn.Parameter] = [parameter for _, parameter in trained_parameters(model)]
+    memory = RowwiseAdam(memory_rows(model), config.betas, config.eps)
+    optimizer = build_optimizer(model, config)
+    return Learner(model, readout, optimizer, trained, config, device, memory)
 
 
 def _check_epochs(config: TrainConfig, bins: Bins) -> None:

@@ -3,9 +3,12 @@
 Pure functions of the config and the number of updates done; nothing is remembered, so a resumed run
 needs no state here. A phase is decided by the share of the steps done when the step begins. The
 learning rate is that of the step's end: the first update of a warm-up of n steps has 1/n of the
-peak (not 0, which would waste a batch), and the last update has exactly the floor.
+peak (not 0, which would waste a batch), and the last update has exactly the floor. Growth makes
+the gradients those of another function: the rate warms up again over a few updates (arXiv
+2609.19107).
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -46,17 +49,30 @@ def final_loops(arm: ArmConfig) -> int:
     return 1 if arm.model.flat else arm.train.loops[1]
 
 
-def lr_at(config: TrainConfig, step: int) -> float:
+def growth_step(config: TrainConfig) -> int | None:
+    """Return the updates before a looped model's loops grow, or None where they never do."""
+    total, share = config.num_steps, config.growth_at_frac
+    near = max(0, int(share * total) - 1)
+    first = next(s for s in itertools.count(near) if s / total >= share)  # as `phase_at` compares
+    return first if 0 < first < total and config.loops[0] < config.loops[1] else None
+
+
+def lr_at(config: TrainConfig, step: int, flat: bool = False) -> float:
     """Return the learning rate of an update.
 
     Args:
         step: Updates done before it, from 0 to num_steps - 1.
+        flat: Whether the model is flat: it never grows, so it is never warmed up again.
     """
-    done, total = step + 1, config.num_steps
+    done, total = step + 1 - config.lr_lag_steps, config.num_steps
     warmup = max(1, int(config.warmup_frac * total))
     if done < warmup:
         return config.lr * done / warmup
-    return config.lr * _DECAYS[config.decay](config, done, warmup)
+    lr = config.lr * _DECAYS[config.decay](config, done, warmup)
+    grown = None if flat else growth_step(config)
+    if grown is None or not 0 <= step - grown < config.rewarm_steps:
+        return lr
+    return lr * (step - grown + 1) / config.rewarm_steps
 
 
 def _cosine(config: TrainConfig, done: int, warmup: int) -> float:

@@ -1,6 +1,6 @@
 """One update: micro-batches forward and backward, clipping, optimiser, new ternary forms.
 
-    loss = cross-entropy over the batch's kept targets + index_weight · mean index KL
+    loss = cross-entropy over the batch's kept targets + index_weight · index KL
 
 Micro-batches only save memory: the cross-entropy is divided by the kept targets of the whole batch,
 and the index KL of each is weighted by its tokens.
@@ -21,7 +21,8 @@ from shadow_model.nn.readout import Loss, Readout
 from shadow_model.train.config import TrainConfig
 from shadow_model.train.device import Device
 from shadow_model.train.interval import StepStats
-from shadow_model.train.optim import clip_gradients, set_lr
+from shadow_model.train.optim import clip_gradients, set_lr, trained_parameters
+from shadow_model.train.rowwise_adam import RowwiseAdam, memory_rows
 from shadow_model.train.schedule import Phase, lr_at
 
 
@@ -29,7 +30,8 @@ class Learner(NamedTuple):
     """What an update changes, and with what.
 
     Attributes:
-        parameters: Those trained, in the order of their names.
+        parameters: Those trained by `optimizer`, in the order of their names.
+        memory: Of the rows of memories.
     """
 
     model: Shadow
@@ -38,6 +40,12 @@ class Learner(NamedTuple):
     parameters: list[nn.Parameter]
     config: TrainConfig
     device: Device
+    memory: RowwiseAdam
+
+    @property
+    def names(self) -> list[str]:
+        """Names of what is trained, in the order of an update's gradient norms."""
+        return [*(n for n, _ in trained_parameters(self.model)), *memory_rows(self.model)]
 
 
 class TokenBatch(NamedTuple):
@@ -64,6 +72,7 @@ def update(learner: Learner, batch: TokenBatch, phase: Phase, step: int) -> Step
         Its figures, on the device; nothing here waits for it.
     """
     learner.optimizer.zero_grad(set_to_none=True)
+    learner.memory.zero_grad()
     parts = list(_split(batch, phase.micro_batches))
     kept = count_kept(learner.readout, batch) if len(parts) > 1 else None
     losses, index_kls = [], []
@@ -77,15 +86,19 @@ def update(learner: Learner, batch: TokenBatch, phase: Phase, step: int) -> Step
         losses.append(loss)
         index_kls.append(index_kl.detach() * weight)
     norms = clip_gradients(learner.parameters, learner.config.clip_norm)
-    set_lr(learner.optimizer, lr_at(learner.config, step))
+    row_norms = learner.memory.clip(learner.config.clip_norm).to(norms)
+    flat = bool(learner.model.config.flat)
+    lr = lr_at(learner.config, step, flat)
+    set_lr(learner.optimizer, lr)
     learner.optimizer.step()
+    learner.memory.step(lr * learner.config.engram_lr_factor)
     learner.model.refresh()
     return StepStats(
         sums=torch.stack([loss.sums for loss in losses]).sum(0),
         counts=torch.stack([loss.counts for loss in losses]).sum(0),
         index_kl=torch.stack(index_kls).sum(),
         dropped=torch.stack([loss.dropped for loss in losses]).sum(),
-        norms=norms,
+        norms=torch.cat([norms, row_norms]),
     )
 
 
@@ -118,7 +131,8 @@ def _forward(
         loss = learner.readout.loss(out.hidden, part.ids, part.targets, part.initial)
     if out.index_kl is None:
         return loss, loss.total.new_zeros(())
-    return loss, out.index_kl.mean()
+    kls = out.index_kl
+    return loss, kls.sum() if learner.config.index_reduction == "sum" else kls.mean()
 
 
 def _split(batch: TokenBatch, parts: int) -> list[TokenBatch]:

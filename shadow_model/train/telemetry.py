@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shadow_model.errors import DataError
+from shadow_model.reading import parse_json, reading
 from shadow_model.store import write_whole
 from shadow_model.table.layout import KINDS
 
@@ -65,15 +66,11 @@ def read_metrics(path: Path) -> list[Record]:
 
 def _records(path: Path) -> Iterator[Record]:
     fix = "Restore the file, or delete the run's work folder and train again."
-    try:
+    with reading(DataError, path, "be a readable metrics file", fix):
         lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(path, "be a readable metrics file", error, fix) from error
     for number, line in enumerate(lines[:-1], 1):  # whole lines end with a line feed
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{number}", "be JSON", line[:80], fix) from error
+        with reading(DataError, f"{path}:{number}", "be JSON of finite numbers", fix):
+            record = parse_json(line)
         if not isinstance(record, dict) or not {"event", "step"} <= record.keys():
             raise DataError(f"{path}:{number}", "be a record with event and step", line[:80], fix)
         yield record

@@ -124,7 +124,7 @@ def _begin_step(run: Run, listen: Listen) -> Phase:
             listen,
         )
     if phase != before:
-        run.record("phase", **phase._asdict(), lr=lr_at(config, step))
+        run.record("phase", **phase._asdict(), lr=lr_at(config, step, bool(arm.model.flat)))
     return phase
 
 
@@ -133,6 +133,7 @@ def _record_start(run: Run) -> None:
     run.record(
         "start",
         tag=run.job.arm.tag,
+        seed=config.seed,
         parameters=sum(p.numel() for p in model.parameters()),
         num_steps=config.num_steps,
         epochs=round(config.tokens / run.bins.train.num_tokens, 4),
@@ -150,7 +151,7 @@ def _record_interval(run: Run, phase: Phase) -> None:
         ctx_tokens=phase.ctx_tokens,
         loops=phase.loops,
         sparse=phase.sparse,
-        lr=lr_at(run.config, run.step - 1),
+        lr=lr_at(run.config, run.step - 1, bool(run.job.arm.model.flat)),
         loss=means.loss,
         index_kl=means.index_kl,
         kinds=means.kinds,
@@ -175,6 +176,7 @@ def _evaluate(run: Run, why: str, loops: list[int], tokens: int, listen: Listen)
                 loops=count,
                 sparse=sparse,
                 device=run.device,
+                row_bytes=run.row_bytes,
                 after_batch=lambda done: listen(f", {done} held-out windows"),
             )
         figures = summarise(held_out)
@@ -193,6 +195,7 @@ def _finish(run: Run, status: str, listen: Listen) -> dict[str, Any]:
     held_out = _evaluate(run, "final", [weights.loops], config.evaluate_final_tokens, listen)
     folder = work / FINAL
     save_weights(folder, run.learner.model.state_dict(), weights, work / TABLE)
+    run.learner.model.export_memories(folder)
     _save_held_out(run, held_out, folder / HELD_OUT)
     final = run.record(
         "final",
@@ -214,7 +217,10 @@ def _save_held_out(run: Run, held_out: HeldOut, path: Path) -> None:
     """Keep every window's losses: two runs on the same windows can be compared in pairs."""
     ctx = run.config.evaluate_ctx_tokens
     starts = fixed_starts(run.bins.val.num_tokens, ctx, len(held_out.sums))
-    np.savez(path, starts=starts, sums=held_out.sums, counts=held_out.counts, ctx_tokens=ctx)
+    arrays: dict[str, Any] = {
+        n: a for n, a in held_out._asdict().items() if isinstance(a, np.ndarray)
+    }
+    np.savez(path, starts=starts, ctx_tokens=ctx, **arrays)
 
 
 def _ended(job: TrainJob) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
         (["run", "small", "--tokens", "5000", "--seed", "3"], "proof", {"tokens": 5000, "seed": 3}),
         (["run", "--data", "books", "--hours", "1.5"], "proof", {"data": "books", "hours": 1.5}),
         (["control", "full"], "control", {"recipe": "full"}),
+        (["run", "--force", "pack"], "proof", {"force": "pack"}),
         (["prepare", "mine.toml"], "prepare", {"recipe": "mine.toml"}),
         (["smoke"], "smoke", {"recipe": "tiny"}),
         (["speed", "full"], "speed", {"recipe": "full"}),
@@ -44,7 +45,36 @@ def test_commands_start_their_flow(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run", "--tokens", "0"], ["run", "--toekns", "5"], ["fly"]], ids=" ".join
+    ("arguments", "command", "given"),
+    [
+        (["plan", "small", "--force", "table"], "plan", {"recipe": "small", "force": "table"}),
+        (["plan", "--flow", "prepare"], "plan", {"recipe": "tiny", "flow": "prepare"}),
+        (["accept", "table", "--reason", "same"], "accept", {"stage": "table", "reason": "same"}),
+        (["gc"], "gc", {"keep": 5, "apply": False}),
+        (["gc", "--keep", "2", "--apply"], "gc", {"keep": 2, "apply": True}),
+        (["generate", "a cat", "--kind", "sound"], "generate", {"prompt": "a cat", "int8": True}),
+        (["generate", "", "--no-int8", "--num", "3"], "generate", {"int8": False, "num": 3}),
+        (["lineage", "a.bin", "--picture", "b.svg"], "lineage", {"file": "a.bin"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_commands_on_the_cache_start_no_flow(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: str, given: dict[str, Any]
+) -> None:
+    calls: list[tuple[str, Mapping[str, Any], Path, str]] = []
+    monkeypatch.setattr(cli, "launch", lambda *call: calls.append(call))
+    result = CliRunner().invoke(cli.app, [*arguments, "--store", "here"])
+    assert result.exit_code == 0, result.output
+    ((name, parameters, store, module),) = calls
+    assert (name, store) == (command, Path("here"))
+    assert module in {cli.FORETELL, cli.UPKEEP, cli.GENERATION}
+    assert given.items() <= parameters.items()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--tokens", "0"], ["run", "--toekns", "5"], ["fly"], ["accept", "table"]],
+    ids=" ".join,
 )
 def test_nonsense_starts_nothing(launched: Launched, arguments: list[str]) -> None:
     result = CliRunner().invoke(cli.app, arguments)

@@ -6,7 +6,9 @@ import pytest
 
 from shadow_model.data.inputs import SourceInput
 from shadow_model.errors import ConfigError, DataError
-from shadow_model.recipes import RECIPES, full, load, reference, tiny
+from shadow_model.nn.config import num_block_calls
+from shadow_model.recipes import FURTHER_ARMS, RECIPES, flat_boundary, full, load, reference, tiny
+from shadow_model.train.schedule import growth_step
 
 OWN = (SourceInput(name="books", kind="text", path=Path("books")),)
 
@@ -33,6 +35,9 @@ def test_the_full_runs_numbers() -> None:
     every = (train.log_every_steps, train.evaluate_every_steps, train.checkpoint_every_steps)
     assert every == (50, 1000, 2000)
     assert run.table.num_lang == 65_536
+    memory = (model.engram_entries, model.engram_width, model.engram_places)
+    assert memory == (8_000_000, 512, ("pre", "post"))
+    assert train.engram_lr_factor == 5
     assert (train.max_epochs, train.hours) == (4, None)
 
 
@@ -47,11 +52,60 @@ def test_the_control_differs_by_one_replace() -> None:
     assert run.control.train.replace(tokens=run.proof.train.tokens) == run.proof.train
 
 
-def test_the_reference_draws_windows_at_random_and_multiplies_floats() -> None:
-    run = reference(OWN)
-    assert run.proof.train.sampling == run.control.train.sampling == "random"
-    assert not run.proof.model.integer_products
-    assert full(OWN).proof.train.sampling == "epoch"
+def test_the_reference_has_its_own_value_of_every_ablation_field() -> None:
+    run, ours = reference(OWN), full(OWN)
+    train = {"sampling": "random", "copy_alpha": False, "rewarm_steps": 0}
+    model = {"integer_products": False, "coda_alpha": False, "index_teacher": "dense"}
+    for arm in (run.proof, run.control):
+        assert {name: getattr(arm.train, name) for name in train} == train
+        assert {name: getattr(arm.model, name) for name in model} == model
+    assert all(getattr(ours.proof.train, name) != value for name, value in train.items())
+    assert all(getattr(ours.proof.model, name) != value for name, value in model.items())
+    assert ours.proof.train.index_reduction == run.proof.train.index_reduction == "mean"
+
+
+def test_further_arms_differ_in_what_their_names_say() -> None:
+    run = full(OWN)
+    boundary, fixed, matched = (FURTHER_ARMS[name](run) for name in FURTHER_ARMS)
+    assert num_block_calls(boundary.model, boundary.train.loops[1]) == run.control.model.flat
+    assert (boundary.model.flat, boundary.train.loops) == (0, (1, 1))
+    assert boundary.train.tokens == run.control.train.tokens
+    assert (fixed.train.loops, fixed.model) == ((2, 2), run.proof.model)
+    assert growth_step(fixed.train) is growth_step(boundary.train) is None
+    assert matched.replace(tag="flat10") == run.control
+    tags = {arm.tag for arm in (boundary, fixed, matched, run.proof, run.control)}
+    assert tags == {"proof", "flat10", "flat10_boundary", "flat10_matched", "loop2"}
+
+
+def test_boundary_arm_needs_a_core() -> None:
+    run = full(OWN)
+    control = run.control.replace(model=run.control.model.replace(flat=4))
+    with pytest.raises(ConfigError, match="core of 0 blocks"):
+        flat_boundary(run.replace(control=control))
+
+
+def test_seeds_and_arms_of_a_recipe_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "tiny"\nseeds = 3\narms = ["loop_fixed", "flat_matched"]\n')
+    run = load(file, seed=5)
+    assert (run.seeds, run.arms) == (3, ("loop_fixed", "flat_matched"))
+    third = run.with_seed(2)
+    assert (third.proof.train.seed, third.control.train.seed) == (7, 7)
+    assert FURTHER_ARMS["loop_fixed"](third).train.seed == 7
+    file.write_text('base = "tiny"\narms = ["loop_fixed", "loop_fixed"]\n')
+    with pytest.raises(ConfigError, match="name each once"):
+        load(file)
+
+
+def test_a_recipe_field_gives_both_arms_memories(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    memory = 'engram_entries = 4096\nengram_width = 64\nengram_places = ["post"]\n'
+    file.write_text(f'base = "tiny"\n[proof.model]\n{memory}')
+    run = load(file)
+    for model in (run.proof.model, run.control.model):
+        assert (model.engram_entries, model.engram_places) == (4096, ("post",))
+        assert model.num_memories == 1
+    assert tiny().proof.model.num_memories == 0
 
 
 def test_full_wants_its_data_named() -> None:

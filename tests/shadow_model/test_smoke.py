@@ -34,7 +34,7 @@ CHECKS = (
     "ternary weights",
     "int8 activations",
     "int4 keys and values",
-    "sparse = dense",
+    "sparse = masked",
     "chunked loss = plain",
 )
 
@@ -107,9 +107,10 @@ def test_too_many_levels_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sparse_attention_that_looks_ahead_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*args: Any) -> torch.Tensor:
-        return smoke.dense_attention(*args[:3]) * 1.001
+        everything = torch.ones(1, args[0].shape[1], args[0].shape[1], dtype=torch.bool)
+        return smoke._masked_attention(*args[:3], everything)
 
-    assert _failed(monkeypatch, "sparse_attention", wrong) == {"sparse = dense"}
+    assert _failed(monkeypatch, "sparse_attention", wrong) == {"sparse = masked"}
 
 
 def test_loss_over_fewer_rows_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ def test_work_folder_stays(store: Store) -> None:
     ("content", "found"),
     [
         (None, "no such file"),
-        (b"not json", "Invalid JSON"),
+        (b"not json", "receipt in JSON"),
         (b"\xff\xfe", "JSON"),
         (b'{"stage": "pack"}', "key"),
         (b'{"stage": "pack", "key": "k", "version": 2}', "version"),

@@ -19,7 +19,7 @@ def look(store: Path, folder: Path) -> Receipt:
     """Return the receipt of a folder of text files."""
     chain = Chain(Store(store))
     config = SourcesConfig(inputs=(SourceInput(name="books", kind="text", path=folder),))
-    return flow(lambda: chain.start(raw_inputs(chain.store), config), name="look")()
+    return flow(lambda: chain.start(raw_inputs, config), name="look")()
 
 
 def write(folder: Path, text: str) -> Path:
@@ -46,14 +46,24 @@ def test_files_of_the_table_are_named_by_their_role(tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.npy"
     vectors.write_bytes(b"numbers")
     chain = Chain(Store(tmp_path / "store"))
-    task = raw_vectors(chain.store)
-    receipt = flow(lambda: chain.start(task, {"vectors_path": vectors}), name="look")()
+    receipt = flow(lambda: chain.start(raw_vectors, {"vectors_path": vectors}), name="look")()
     listing = (chain.store.folder(receipt) / "raw.json").read_text()
     assert '"vectors_path"' in listing
     assert str(tmp_path) not in listing
 
 
+def test_what_is_foreseen_is_what_is_recorded(tmp_path: Path) -> None:
+    folder = write(tmp_path / "here", "once upon a time")
+    config = SourcesConfig(inputs=(SourceInput(name="books", kind="text", path=folder),))
+    store = Store(tmp_path / "store")
+    foreseen = raw_inputs.foresee(store, config)
+    assert store.find("raw", foreseen.key) is None, "nothing was written"
+    seen = look(tmp_path / "store", folder)
+    assert foreseen.as_input() == seen.as_input()
+    assert raw_inputs.foresee(store, config) == seen
+
+
 def test_an_absent_file_of_the_table_is_named(tmp_path: Path) -> None:
-    task = raw_vectors(Store(tmp_path / "store"))
+    look = raw_vectors.bind(Store(tmp_path / "store"))
     with pytest.raises(DataError, match=r"absent\.csv: must be the file of table\.ratings"):
-        flow(lambda: task({"ratings": tmp_path / "absent.csv"}), name="look")()
+        flow(lambda: look({"ratings": tmp_path / "absent.csv"}), name="look")()

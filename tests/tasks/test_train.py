@@ -9,10 +9,16 @@ from prefect import flow
 from prefect.logging import disable_run_logger
 
 from shadow_model.errors import ShadowError
-from shadow_model.train.main import BAD_INPUT, PROGRESS_PREFIX, STOPPED
+from shadow_model.train.main import (
+    BAD_INPUT,
+    IO_FAULT,
+    OUT_OF_MEMORY,
+    PROGRESS_PREFIX,
+    STOPPED,
+)
 from tasks.child import ChildDiedError
-from tasks.stage import InterruptedWorkError
-from tasks.train import run_trainer
+from tasks.stage import DeviceMemoryError, InterruptedWorkError
+from tasks.train import TrainerFailedError, run_trainer
 
 Calls = list[tuple[float, float, str]]
 
@@ -39,14 +45,30 @@ def test_refused_input_is_told_with_its_reason_and_never_retried() -> None:
         run(child(code))
 
 
+def test_out_of_memory_says_which_field_would_help() -> None:
+    code = f"print('set train.micro_batches to 2'); raise SystemExit({OUT_OF_MEMORY})"
+    with pytest.raises(DeviceMemoryError, match=r"set train\.micro_batches to 2"):
+        run(child(code))
+
+
+def test_a_fault_of_the_trainer_itself_is_not_tried_again() -> None:
+    with pytest.raises(TrainerFailedError, match="ZeroDivisionError"):
+        run(child("1 / 0"))
+
+
 @pytest.mark.parametrize(
-    "code", [f"raise SystemExit({STOPPED})", "import os; os.kill(os.getpid(), 9)"]
+    "code",
+    [
+        f"raise SystemExit({STOPPED})",
+        f"raise SystemExit({IO_FAULT})",
+        "import os; os.kill(os.getpid(), 9)",
+    ],
 )
 def test_a_stopped_or_killed_trainer_may_be_tried_again(code: str) -> None:
     with pytest.raises(InterruptedWorkError) as caught:
         run(child(code))
     assert isinstance(caught.value, ChildDiedError)
-    assert caught.value.code in (STOPPED, -signal.SIGKILL)
+    assert caught.value.code in (STOPPED, IO_FAULT, -signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("prefect_api")

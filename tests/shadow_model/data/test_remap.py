@@ -1,11 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shadow_model.data import remap
@@ -14,6 +16,7 @@ from shadow_model.data.remap import RemapConfig, batch_shards, remap_shards
 from shadow_model.data.shards import list_shards, read_shard, write_shard
 from shadow_model.data.text import Pieces
 from shadow_model.errors import ConfigError, DataError
+from shadow_model.table.store import Table
 from shadow_model.table.synthetic import synthetic_table
 
 TEXT = "".join(chr(97 + i % 26) * 2 + "ing the quick fox " for i in range(600))
@@ -51,7 +54,7 @@ def ids_folder(tmp_path: Path, pieces: Pieces) -> Path:
     return folder
 
 
-def run(ids: Path, table: Path, config: RemapConfig | None = None) -> dict[str, object]:
+def run(ids: Path, table: Path, config: RemapConfig | None = None) -> dict[str, Any]:
     out = ids.parent / "out"
     return remap_shards(ids, list_shards(ids), table, out, config or RemapConfig())
 
@@ -253,3 +256,35 @@ def test_batches_are_even_runs_of_the_sorted_shards(
         largest = max(max(size, 1) for size in sizes.values())
         assert max(weights) <= share + largest
     assert batches == batch_shards(names, [sizes[name] for name in names], max_tasks)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_nothing_is_lost_and_the_counts_add_up(
+    table_folder: Path, pieces: Pieces, data: st.DataObject
+) -> None:
+    layout, table = (
+        IdLayout.dense(pieces.size, "pieces.model"),
+        Table.load(table_folder / "table.npz"),
+    )
+    spelled = st.integers(1, layout.num_ids - 1)  # 0 is <unk>, which spells nothing
+    shards = data.draw(st.lists(st.lists(spelled, min_size=1, max_size=40), min_size=1, max_size=4))
+    with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remap, "_CHUNK_IDS", data.draw(st.integers(1, 9)))
+        ids = Path(root) / "ids"
+        for number, shard in enumerate(shards):
+            write_shard(ids / f"lane{number % 2}/a/part_{number}.npz", np.array(shard))
+        layout.save(ids)
+        pieces.save(ids / "pieces.model")
+        counts = run(ids, table_folder)
+        names = [f"lane{number % 2}/a/part_{number}.npz" for number in range(len(shards))]
+        final = [np.array(read_shard(Path(root) / "out" / "ids_final" / name)) for name in names]
+    for shard, rows in zip(shards, final, strict=True):
+        assert rows.tolist() == naive(np.array(shard), table_folder, pieces)
+        text = table.lang_old_ids[rows[rows < table.layout.num_lang]]
+        assert pieces.decode(text.tolist()) == pieces.decode(i for i in shard if i < layout.vocab)
+    tokens = (sum(map(len, shards)), sum(map(len, final)))
+    assert (counts["tokens_in"], counts["tokens_out"], counts["dropped"]) == (*tokens, 0)
+    assert sum(counts["kinds"].values()) == tokens[1]
+    for name in ("tokens_in", "tokens_out", "expanded"):
+        assert sum(lane[name] for lane in counts["lanes"].values()) == counts[name]

@@ -86,3 +86,13 @@ def test_positions_do_not_change_the_output() -> None:
         assert torch.equal(
             block(draw(), ROTARY, False, None)[0], block(draw(), ROTARY, False, POSITIONS)[0]
         )
+
+
+def test_index_teacher_counts_where_attention_selects() -> None:
+    found = {}
+    for teacher in ("selected", "dense"):
+        block = build(CONFIG.replace(index_teacher=teacher))
+        for sparse in (False, True):
+            found[teacher, sparse] = float(block(draw(), ROTARY, sparse, POSITIONS)[1].detach())
+    assert found["selected", False] == found["dense", False] == found["dense", True]
+    assert abs(found["selected", True] - found["dense", True]) > 1e-4

@@ -116,3 +116,59 @@ def test_scores_stay_float32_under_autocast() -> None:
     expected = index_kl(*tensors, positions, 10), select_blocks(*tensors[:2], 10, 1)
     assert torch.equal(found[0], expected[0])
     assert torch.equal(found[1], expected[1])
+
+
+def test_index_loss_over_what_is_read_alone() -> None:
+    """Equal to the loss of a window that holds no more than the chosen blocks."""
+    block, tokens = 5, 30
+    iq, ik = draw(1, tokens, 8).requires_grad_(), draw(1, tokens, 8, seed=23).requires_grad_()
+    query, key = draw(1, tokens, 4, 6, seed=24), draw(1, tokens, 2, 6, seed=25)
+    kept = torch.cat([torch.arange(5, 10), torch.arange(15, 30)])  # blocks 1, 3, 4, 5
+    chosen = torch.zeros(1, tokens, 6, dtype=torch.bool)
+    chosen[..., [1, 3, 4, 5]] = True
+    positions = torch.tensor([16, 20, 29])
+    found = index_kl(iq, ik, query, key, positions, block, chosen)
+    found.backward()
+    slopes, iq.grad, ik.grad = (iq.grad, ik.grad), None, None
+    short = (t[:, kept] for t in (iq, ik, query, key))
+    expected = plain_kl(*short, positions - 10, block)
+    expected.backward()
+    # 1e-6: float32 sums in another order
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(slopes, (iq.grad, ik.grad), rtol=1e-5, atol=1e-6)
+    assert (slopes[1][0, :5] == 0).all()
+    dense = index_kl(iq, ik, query, key, positions, block)
+    assert abs(float(dense.detach() - found.detach())) > 1e-3
+
+
+def test_documents_confine_selection_and_loss() -> None:
+    # the same rows as a window of their own: nothing of another document counts
+    begins, block, top = 24, 8, 2
+    iq, ik = draw(1, 80, 8).requires_grad_(), draw(1, 80, 8, seed=23).requires_grad_()
+    query, key = draw(1, 80, 4, 6, seed=24), draw(1, 80, 2, 6, seed=25)
+    first = torch.zeros(1, 80, dtype=torch.int64)
+    first[:, begins:] = begins
+    whole = select_blocks(iq, ik, block, top, first)
+    alone = select_blocks(iq[:, begins:], ik[:, begins:], block, top)
+    assert torch.equal(whole[:, begins:, begins // block :], alone)
+    assert not whole[:, begins:, : begins // block].any()
+    positions = torch.tensor([40, 63, 79])
+    found = index_kl(iq, ik, query, key, positions, block, None, first)
+    parts = [t[:, begins:] for t in (iq, ik, query, key)]
+    expected = index_kl(*parts, positions - begins, block)
+    # 1e-6: float32 sums in another order
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("begins", [5, 17, 30])
+def test_selection_in_a_document_that_begins_inside_a_block(begins: int) -> None:
+    query, key = draw(1, 61, 4).mul(2).round(), draw(1, 61, 4, seed=22).mul(2).round()
+    first = torch.zeros(1, 61, dtype=torch.int64)
+    first[:, begins:] = begins
+    found = select_blocks(query, key, 8, 2, first)[0]
+    for t in range(begins, 61):
+        own = t // 8
+        past = range(begins // 8, own)
+        score = [float((key[0, max(8 * j, begins) : 8 * j + 8] @ query[0, t]).max()) for j in past]
+        best = sorted(range(len(past)), key=lambda i: (-score[i], i))[:2]
+        assert found[t].nonzero()[:, 0].tolist() == sorted({own, *(past[i] for i in best)})

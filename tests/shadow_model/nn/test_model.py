@@ -135,3 +135,20 @@ def test_a_weight_that_is_nan_is_not_called_stale() -> None:
         model(IDS)
     model.refresh()
     assert model(IDS).hidden.isnan().all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_document_reads_as_if_it_stood_alone(sparse: bool) -> None:
+    config = CONFIG.replace(quantise=False, index_top=4)
+    model = Shadow(config, TABLE).double().eval()
+    ids = torch.cat([IDS[:1, :48], IDS[1:, :50]], 1)
+    ids[ids == TABLE.layout.marks["sep"]] = 1
+    ids[0, 47] = TABLE.layout.marks["sep"]
+    free = Shadow(config.replace(document_attention=False), TABLE).double().eval()
+    with torch.no_grad():
+        whole, alone = model(ids, sparse=sparse).hidden, model(ids[:, 48:], sparse=sparse).hidden
+        across = free(ids, sparse=sparse).hidden
+    # 1e-4: the rotary angles are float32, and relative only up to their rounding
+    torch.testing.assert_close(whole[:, 48:], alone, rtol=0, atol=1e-4)
+    assert not torch.allclose(across[:, 48:], alone, atol=1e-2)
+    torch.testing.assert_close(whole[:, :48], across[:, :48], rtol=0, atol=1e-12)

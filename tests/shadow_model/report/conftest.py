@@ -155,6 +155,17 @@ def fill_speed(folder: Path) -> None:
     (folder / "speed.json").write_text(json.dumps(speed))
 
 
+def fill_export(folder: Path) -> None:
+    export = {"version": 1, "file_bytes": 3_176_436, "bits_per_weight": 1.6016}
+    export |= {"loops": 4, "tokens_per_s": {"float": 41.5, "int8": 52.5}, "samples": 2}
+    (folder / "export.json").write_text(json.dumps(export))
+    (folder / "samples").mkdir()
+    Image.new("RGB", (130, 130), "red").save(folder / "samples" / "pictures.png")
+    text = {"kind": "text", "begins": "The <b>", "data": "cat sat.", "model": "dog ran."}
+    samples = [text, {"kind": "picture", "begins": "A cat.[gen_image]"}]
+    (folder / "samples" / "samples.json").write_text(json.dumps(samples))
+
+
 def build_chain(root: Path, **flat: Any) -> Chain:
     """Build every stage that a report reads; `flat` changes the control's metrics."""
     chain = Chain(root)
@@ -169,6 +180,7 @@ def build_chain(root: Path, **flat: Any) -> Chain:
     chain.stage("proof", ["table", "pack"], lambda f: _train(f, arm_metrics("proof")))
     control = arm_metrics("flat", **{"gain": 0.0, "flops_per_token": 2.1e7, **flat})
     chain.stage("flat", ["table", "pack"], lambda f: _train(f, control))
+    chain.stage("export", ["proof", "table", "pack"], fill_export)
     return chain
 
 

@@ -124,7 +124,7 @@ def test_same_inputs_give_the_same_bytes_and_progress_is_told(
     assert told[-1][0] == told[-1][1]
 
 
-STAGES = ("sources", "table", "remap", "pack", "smoke", "speed", "proof", "flat")
+STAGES = ("sources", "table", "remap", "pack", "smoke", "speed", "proof", "flat", "export")
 
 
 @pytest.mark.parametrize(
@@ -165,3 +165,15 @@ def test_garbled_metrics_leave_no_page(chain: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"metrics\.jsonl:1"):
         build_report(tmp_path, inputs, ReportConfig())
     assert not (tmp_path / HTML).exists()
+
+
+def test_samples_stand_beside_the_data_and_are_escaped(page: str, built: Path) -> None:
+    text = " ".join(check(page).text)
+    for part in ("The <b>", "cat sat.", "dog ran.", "bits per weight", "1.60"):
+        assert part in text, part
+    assert json.loads((built / JSON).read_text())["export"]["tokens_per_s"]["int8"] == 52.5
+
+
+def test_without_an_export_the_page_says_so(chain: Any, tmp_path: Path) -> None:
+    build_report(tmp_path, chain.inputs(without=("export",)), ReportConfig())
+    assert "was not exported for this page" in (tmp_path / HTML).read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ def test_folders_are_found_by_stage(chain: Any) -> None:
     inputs = chain.inputs()
     assert inputs.bins == chain.store.folder(chain.receipts["pack"])
     assert inputs.flat == chain.store.folder(chain.receipts["flat"])
-    assert len(inputs.receipts) == 8
+    assert len(inputs.receipts) == 9
     assert inputs.counts("table")["collisions"] == 0
     assert inputs.counts("novel") == {}
     assert chain.inputs(without=("speed",)).speed is None

@@ -16,7 +16,8 @@ def windows(seed: int = 0, shift: float = 0.0, num: int = 40, hard: float = 5.0)
     counts = np.tile([100, 50, 0, 10], (num, 1))
     difficulty = 4 + hard * rng.random((num, 4))
     noise = np.random.default_rng(seed).normal(0, 0.1, (num, 4))
-    return Windows(np.arange(num) * 64, (difficulty + noise + shift) * counts, counts, 64)
+    sums = (difficulty + noise + shift) * counts
+    return Windows(np.arange(num) * 64, sums, counts, sums[:, ::-1], counts[:, ::-1], 64)
 
 
 def test_equal_counts_give_the_error_of_a_mean_of_differences() -> None:
@@ -25,7 +26,11 @@ def test_equal_counts_give_the_error_of_a_mean_of_differences() -> None:
     errors = paired_errors(proof, flat)
     # With equal counts the delta method is the textbook's formula; tolerance: float64 rounding.
     assert errors["text"] == pytest.approx(gaps.std(ddof=1) / np.sqrt(len(gaps)), rel=1e-9)
-    assert set(errors) == {TOTAL, "text", "picture", "clip"}
+    assert set(errors) == {
+        *(TOTAL, "text", "picture", "clip"),
+        *("text->text", "span->band", "span->end"),
+    }
+    assert errors["span->end"] == errors["text"]
 
 
 def test_pairing_removes_what_is_hard_for_both() -> None:

@@ -2,18 +2,26 @@
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from shadow_model.nn.config import ModelConfig
-from shadow_model.table.layout import REQUIRED_CONTROLS, Layout
+from shadow_model.table.layout import KINDS, REQUIRED_CONTROLS, Layout
+from shadow_model.table.synthetic import synthetic_table
 from shadow_model.train.config import ArmConfig, TrainConfig
+from shadow_model.train.device import choose_device
 from shadow_model.train.flops import (
     flops_per_token,
     flops_until,
+    match_flops,
     mean_keys,
     mean_rows,
     phase_spans,
+    token_flops,
 )
-from shadow_model.train.schedule import phase_at
+from shadow_model.train.run import new_learner
+from shadow_model.train.schedule import Phase, phase_at
+from shadow_model.train.step import TokenBatch, update
 
 ROWS = 65_604
 
@@ -22,6 +30,53 @@ ROWS = 65_604
 def test_published_values(flat: int, loops: int, mega: int) -> None:
     flops = flops_per_token(ModelConfig(flat=flat), 2048, loops, ROWS)
     assert round(flops / 1e6) == mega
+
+
+@pytest.mark.parametrize("shape", [{"flat": 3}, {"prelude": 1, "core": 1, "coda": 1}])
+@pytest.mark.parametrize("tokens", [64, 200])
+def test_matrix_products_are_those_that_torch_counts(shape: dict[str, int], tokens: int) -> None:
+    """Every product of an update but attention, which torch does not count on a CPU."""
+    # widths without padding: 8·48/3 and the rows of the set are multiples of what they are filled
+    # up to; float products, one a matrix
+    model = ModelConfig(
+        width=48, heads=4, index_block=16, index_top=4, integer_products=False, **shape
+    )
+    table = synthetic_table(101, 0)
+    batch = 2 * tokens
+    train = TrainConfig.parse(
+        {
+            "tokens": 4 * batch,
+            "batch_tokens": batch,
+            "lengths": [{"from_frac": 0, "ctx_tokens": tokens}],
+            "micro_batches_large": 1,
+            "evaluate_ctx_tokens": 8,
+        },
+        "test",
+    )
+    arm = ArmConfig(tag="a", model=model, train=train)
+    learner = new_learner(arm, table, choose_device("cpu", "float32", 1))
+    ids = torch.randint(0, 101, (2, tokens + 1), generator=torch.Generator().manual_seed(0))
+    with FlopCounterMode(display=False) as counter:
+        update(learner, TokenBatch(ids[:, :-1], ids[:, 1:], None), Phase(tokens, 2, False, 1), 0)
+    counted = counter.get_flop_counts()["Global"]
+    assert not any("attention" in str(operator) for operator in counted)
+    rows = mean_rows(table.layout, {})
+    assert rows == 112
+    flops = token_flops(model, tokens, 2, rows)
+    expected = batch * (flops.blocks + flops.ends + flops.readout + flops.index_loss)
+    expected += batch * 2 * len(KINDS)  # the sums of the losses by kind
+    assert sum(counted.values()) == expected
+
+
+def test_selection_scores_are_counted_where_they_are_made() -> None:
+    model = ModelConfig(width=32, heads=4, index_block=8, index_top=2, index_width=4)
+    keys = [t // 8 * 8 if t // 8 > 2 else 0 for t in range(61)]
+    calls = 2 + 6 + 2
+    found = token_flops(model, 61, 1, ROWS, sparse=True).selection
+    assert found == pytest.approx(calls * 2 * 4 * np.mean(keys), rel=1e-12)
+    assert flops_per_token(model, 61, 1, ROWS, sparse=True) > found > 0
+    assert token_flops(model, 61, 1, ROWS).selection == 0
+    assert token_flops(model, 24, 1, ROWS, sparse=True).selection == 0
 
 
 @pytest.mark.parametrize("ctx", [100, 256, 300])
@@ -57,3 +112,19 @@ def test_phases_are_summed_step_by_step() -> None:
     spans = list(phase_spans(arm, 200))
     assert [s[0] for s in spans] == [0, 120, 184, 194]
     assert [s[1] for s in spans] == [120, 184, 194, 200]
+
+
+@pytest.mark.parametrize("tokens", [200, 1000])
+def test_matched_arm_costs_what_the_other_does(tokens: int) -> None:
+    train = TrainConfig(tokens=tokens * 32_768)
+    proof = ArmConfig(tag="proof", model=ModelConfig(), train=train)
+    flat = ArmConfig(tag="flat", model=ModelConfig(flat=10), train=train.replace(tokens=32_768))
+    matched = match_flops(flat, proof, ROWS)
+    wanted = flops_until(proof, ROWS, proof.train.num_steps)
+    found = flops_until(matched, ROWS, matched.train.num_steps)
+    longest = 32_768 * flops_per_token(flat.model, 8192, 1, ROWS, sparse=True)
+    assert abs(found - wanted) <= longest
+    share = matched.train.tokens / proof.train.tokens
+    assert 1.5 < share < 2.2
+    assert matched.train.max_epochs == pytest.approx(4 * share)
+    assert matched.model == flat.model

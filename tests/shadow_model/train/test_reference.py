@@ -73,6 +73,27 @@ def test_memory_is_refused_by_name(data: Any, tmp_path: Path) -> None:
         load_reference(_save(content, tmp_path), data.table)
 
 
+def _with_memories(data: Any) -> dict[str, Any]:
+    content = _content(data, engram_entries=1024)
+    config = ModelConfig(width=64, prelude=1, core=1, coda=1, engram_entries=1024, engram_width=32)
+    return {**content, "state": Shadow(config, data.table, seed=5).state_dict()}
+
+
+def test_memories_that_fit_are_taken(data: Any, tmp_path: Path) -> None:
+    content = _with_memories(data)
+    model = load_reference(_save(content, tmp_path), data.table)
+    own = model.state_dict()
+    assert own.keys() == content["state"].keys()
+    assert all(torch.equal(own[n], t) for n, t in content["state"].items())
+
+
+def test_memories_of_another_size_are_refused_by_name(data: Any, tmp_path: Path) -> None:
+    content = _with_memories(data)
+    content["state"]["engrams.1.rows.weight"] = torch.zeros(7, 2)
+    with pytest.raises(CheckpointError, match=r"unknown memory.*engrams\.1\.rows\.weight \(7, 2\)"):
+        load_reference(_save(content, tmp_path), data.table)
+
+
 def test_cfg_without_a_shape(data: Any, tmp_path: Path) -> None:
     content = _content(data)
     del content["cfg"]["core"]

@@ -6,7 +6,7 @@ import pytest
 
 from shadow_model.nn.config import ModelConfig
 from shadow_model.train.config import ArmConfig, TrainConfig
-from shadow_model.train.schedule import Phase, final_loops, lr_at, phase_at
+from shadow_model.train.schedule import Phase, final_loops, growth_step, lr_at, phase_at
 
 STEPS = 1000
 # The reference's learning rate at its step s, counted from 0, of 1000 steps with peak 3e-4. It
@@ -29,7 +29,8 @@ REFERENCE_LOOPS = {0: 2, 599: 2, 600: 4, 900: 4}
 
 
 def _arm(model: ModelConfig | None = None, **train: object) -> ArmConfig:
-    config = TrainConfig.parse({"tokens": STEPS * 32_768, **train}, "test")
+    fields = {"tokens": STEPS * 32_768, "rewarm_steps": 0, **train}
+    config = TrainConfig.parse(fields, "test")
     return ArmConfig(tag="test", model=model or ModelConfig(), train=config)
 
 
@@ -37,6 +38,13 @@ def _arm(model: ModelConfig | None = None, **train: object) -> ArmConfig:
 def test_learning_rate_is_the_references_one_step_on(step: int) -> None:
     # relative 1e-12: the same formula in float64, summed in another order
     assert lr_at(_arm().train, step - 1) == pytest.approx(REFERENCE_LR[step], rel=1e-12)
+
+
+@pytest.mark.parametrize("step", REFERENCE_LR)
+def test_lagging_learning_rate_is_the_references(step: int) -> None:
+    train = _arm(lr_lag_steps=1).train
+    assert lr_at(train, step) == pytest.approx(REFERENCE_LR[step], rel=1e-12)
+    assert lr_at(train, 0) == 0
 
 
 def test_first_update_learns_and_last_has_the_floor() -> None:
@@ -75,6 +83,28 @@ def test_flat_model_never_grows_but_lengthens_as_the_loop_does() -> None:
     assert final_loops(arm) == 1
     assert phase_at(arm, 700) == Phase(2048, 1, False, 1)
     assert phase_at(arm, 980) == Phase(8192, 1, True, 2)
+
+
+@pytest.mark.parametrize("steps", [7, 12, 200, 1000])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.55, 0.6, 0.7, 0.999, 1.0])
+def test_growth_step_is_the_first_with_more_loops(steps: int, share: float) -> None:
+    arm = _arm(tokens=steps * 32_768, growth_at_frac=share)
+    loops = [phase_at(arm, s).loops for s in range(steps)]
+    expected = loops.index(4) if 4 in loops and loops[0] == 2 else None
+    assert growth_step(arm.train) == expected
+
+
+def test_learning_rate_warms_up_again_after_growth() -> None:
+    train = _arm(rewarm_steps=40).train
+    plain = train.replace(rewarm_steps=0)
+    shares = [lr_at(train, s) / lr_at(plain, s) for s in range(STEPS)]
+    assert shares[600:640] == pytest.approx([(i + 1) / 40 for i in range(40)])
+    assert shares[:600] + shares[640:] == [1.0] * 960
+    assert [lr_at(train, s, flat=True) for s in range(STEPS)] == [
+        lr_at(plain, s) for s in range(STEPS)
+    ]
+    same_loops = train.replace(loops=(2, 2))
+    assert lr_at(same_loops, 600) == lr_at(plain, 600)
 
 
 def test_growth_at_the_end_never_comes() -> None:

@@ -1,5 +1,6 @@
 """The loop: what it records, and that a run cut anywhere ends as one that was not."""
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -134,12 +135,33 @@ def test_cut_run_ends_as_the_whole_one(
 def test_run_cut_at_every_step_ends_as_the_whole_one(
     whole: Path, data: Any, arm: ArmConfig, tmp_path: Path
 ) -> None:
-    job, turns = _job(data, arm, tmp_path), 0
-    while train(job, stop=_after_calls(10))["status"] == "stopped":
-        turns += 1
-    assert turns >= 3
+    """Saved and opened again after each update, the one before growth and a new length too."""
+    job, begun, done = _job(data, arm, tmp_path), list[float](), 0.0
+
+    def note(now: float, _total: float, _what: str) -> None:
+        nonlocal done
+        done = now
+
+    for step in range(arm.train.num_steps):
+        outcome = train(job, note, lambda step=step: done > step)
+        assert (outcome["status"], outcome["step"]) == ("stopped", step + 1)
+        begun.append(done)
+    assert train(job)["status"] == "done"
+    assert begun == list(range(1, arm.train.num_steps + 1))
     assert _records(tmp_path) == _records(whole)
     assert all(torch.equal(t, _weights(whole)[n]) for n, t in _weights(tmp_path).items())
+
+
+def test_training_draws_from_no_global_generator(data: Any, arm: ArmConfig, tmp_path: Path) -> None:
+    """So that what a checkpoint keeps of generators, the one of the windows, is all there is."""
+    torch.manual_seed(1)
+    np.random.seed(1)
+    random.seed(1)
+    before = (torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate())
+    train(_job(data, arm, tmp_path))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]
+    assert random.getstate() == before[2]
 
 
 def test_killed_run_repeats_from_its_last_checkpoint(

@@ -1,0 +1,1 @@
+"""Generation: rows drawn one after the other, and what they stand for."""
