@@ -25,7 +25,7 @@ from tests.small_run import small_arm, write_data
 SAVES = r"/checkpoints(/|$)"
 TIMES = frozenset({"elapsed_s", "train_s", "logged_s", "tokens_per_s", "peak_bytes"})
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["tests.kill.trainer"])
+_SERVER.set_forkserver_preload(["shadow_model.train.main"])  # installed: it finds no others
 
 
 class Kills(NamedTuple):
