@@ -98,7 +98,7 @@ def save_checkpoint(
     state: TrainingState,
     keep: int,
 ) -> Path:
-    """Write a checkpoint whole, then remove all but the last, and what a kill left half-written.
+    """Write a checkpoint whole, then remove all but the last.
 
     Args:
         folder: Of all checkpoints of the run; made if absent.
@@ -110,7 +110,7 @@ def save_checkpoint(
     """
     require_space(folder, sum(t.nbytes for t in (*model.values(), *optimizer.values())))
     final = folder / f"step_{state.step:08d}"
-    temporary = folder / f"{_TEMPORARY}{secrets.token_hex(4)}"
+    temporary = _temporary(folder)
     temporary.mkdir()
     try:
         sizes = {MODEL: _save(temporary / MODEL, model)}
@@ -118,14 +118,39 @@ def save_checkpoint(
         text = state.replace(files=sizes).model_dump_json(indent=1)
         write_whole(temporary / STATE, text.encode())
         if final.exists():
-            shutil.rmtree(final)
+            _remove(final)
         temporary.rename(final)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     _sync(folder)
-    for old in (*_steps(folder)[keep:], *folder.glob(f"{_TEMPORARY}*")):
-        shutil.rmtree(old)
+    tidy_checkpoints(folder, keep)
     return final
+
+
+def tidy_checkpoints(folder: Path, keep: int) -> None:
+    """Remove all but the last checkpoints, and what a kill left half-written or half-removed.
+
+    Args:
+        folder: It must have no other writer.
+        keep: Checkpoints kept; the newest whole one is kept in any case.
+    """
+    stay = {*_steps(folder)[:keep], latest_checkpoint(folder)}
+    for path in folder.glob("step_*"):
+        if path not in stay:
+            _remove(path)
+    for path in folder.glob(f"{_TEMPORARY}*"):
+        shutil.rmtree(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove a checkpoint; killed within, it leaves nothing that has a checkpoint's name."""
+    hidden = _temporary(checkpoint.parent)
+    checkpoint.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f"{_TEMPORARY}{secrets.token_hex(4)}"
 
 
 def latest_checkpoint(folder: Path) -> Path | None:

@@ -36,6 +36,7 @@ from shadow_model.train.checkpoint import (
     read_checkpoint,
     read_state,
     save_checkpoint,
+    tidy_checkpoints,
 )
 from shadow_model.train.clock import Clock
 from shadow_model.train.config import ArmConfig, TrainConfig, TrainJob
@@ -198,6 +199,7 @@ def open_run(job: TrainJob) -> Run:
     check_same(job)
     canonical = read_canonical(job.table, table) if job.arm.model.num_memories else None
     learner = new_learner(job.arm, table, device, canonical)
+    tidy_checkpoints(job.work / CHECKPOINTS, config.keep_checkpoints)
     newest = latest_checkpoint(job.work / CHECKPOINTS)
     checkpoint = read_checkpoint(newest) if newest else None
     state = checkpoint.state if checkpoint else None

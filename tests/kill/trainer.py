@@ -158,7 +158,7 @@ def outcome(work: Path) -> dict[str, Any]:
         **{str(path.relative_to(work)): sha256_file(path) for path in files},
         "state": _timeless(state),
         "metrics": [_timeless(record) for record in read_metrics(work / "metrics.jsonl")],
-        "left over": sorted(p.name for p in (work / "checkpoints").glob(".*")),
+        "checkpoints": sorted(path.name for path in (work / "checkpoints").iterdir()),
     }
 
 

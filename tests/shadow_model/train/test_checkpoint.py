@@ -20,6 +20,7 @@ from shadow_model.train.checkpoint import (
     read_checkpoint,
     save_checkpoint,
     save_weights,
+    tidy_checkpoints,
 )
 from shadow_model.train.config import ArmConfig
 
@@ -109,6 +110,22 @@ def test_what_a_kill_left_behind_is_cleared(
     (saved / ".writing.dead").mkdir()
     save_checkpoint(saved, model.state_dict(), {}, _state(data, arm, 12), keep=1)
     assert [p.name for p in saved.iterdir()] == ["step_00000012"]
+
+
+def test_tidying_keeps_the_newest_whole_checkpoint(saved: Path) -> None:
+    (saved / ".writing.dead").mkdir()
+    (saved / "step_00000008" / "model.safetensors").unlink()
+    tidy_checkpoints(saved, keep=1)
+    assert sorted(p.name for p in saved.iterdir()) == ["step_00000004", "step_00000008"]
+    tidy_checkpoints(saved.parent / "absent", keep=1)
+
+
+def test_equal_state_is_written_as_equal_bytes(saved: Path) -> None:
+    newest = saved / "step_00000008"
+    before = {path.name: path.read_bytes() for path in newest.iterdir()}
+    checkpoint = read_checkpoint(newest)
+    save_checkpoint(saved, checkpoint.model, checkpoint.optimizer, checkpoint.state, keep=2)
+    assert {path.name: path.read_bytes() for path in newest.iterdir()} == before
 
 
 def test_same_step_is_written_anew(saved: Path, data: Any, arm: ArmConfig, model: Shadow) -> None:
