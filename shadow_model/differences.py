@@ -54,7 +54,7 @@ def compare(
         receipt,
         inputs=tuple(_inputs(store, inputs, receipt.inputs)),
         config=tuple(_values("config", receipt.config, identity.config)),
-        code=tuple(_code(store, receipt.code, identity)),
+        code=tuple(code_changes(store, receipt.code, identity)),
         environment=tuple(_values("", receipt.environment, identity.environment)),
     )
 
@@ -63,6 +63,18 @@ def raw_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Name the raw files that differ between the configs of two receipts of raw inputs."""
     before, after = _raw_files(old), _raw_files(new)
     return [_changed_files("raw", before, after)] if before != after else []
+
+
+def code_changes(store: Store, old: Mapping[str, str], identity: Identity) -> Iterator[str]:
+    """Name what of a stage's code differs from `old`: module -> digest."""
+    for module in dict.fromkeys([*old, *identity.code]):
+        before, after = old.get(module), identity.code.get(module)
+        if before == after:
+            continue
+        if before is None or after is None:
+            yield f"code {module} is {'new' if before is None else 'no longer used'}"
+        else:
+            yield f"code {_changed_parts(store, module, before, after)}"
 
 
 def _inputs(store: Store, new: Sequence[Receipt], old: Sequence[InputRecord]) -> Iterator[str]:
@@ -110,17 +122,6 @@ def _values(where: str, old: Any, new: Any) -> Iterator[str]:
             yield from _values(f"{where}[{number}]", *pair)
     elif old != new:
         yield f"{where}: {_short(old)} -> {_short(new)}"
-
-
-def _code(store: Store, old: Mapping[str, str], identity: Identity) -> Iterator[str]:
-    for module in dict.fromkeys([*old, *identity.code]):
-        before, after = old.get(module), identity.code.get(module)
-        if before == after:
-            continue
-        if before is None or after is None:
-            yield f"code {module} is {'new' if before is None else 'no longer used'}"
-        else:
-            yield f"code {_changed_parts(store, module, before, after)}"
 
 
 def _changed_parts(store: Store, module: str, before: str, after: str) -> str:

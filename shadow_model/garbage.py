@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shadow_model.errors import ConfigError
+from shadow_model.errors import CheckpointError, ConfigError
 from shadow_model.locking import is_locked
 from shadow_model.receipt import Receipt
 from shadow_model.run_record import RunRecord, files_of, is_alive, run_records
 from shadow_model.store import CODE, TEMPORARY, Store, lock_of
+from shadow_model.unfinished import read_work
 
 _STAGES, _WORK, _RESULTS, _LOCKS = "stages", "work", "results", "locks"
 Key = tuple[str, str]
@@ -106,9 +107,8 @@ def _unused(
         if key not in needed and not _is_locked(store, f"{key[0]}-{key[1]}"):
             yield Garbage(path, "no kept run refers to it")
             yield from _result(store, f"{key[0]}-{key[1]}")
-    names = {f"{stage}-{key}" for stage, key in needed}
     for path in sorted((store.root / _WORK).glob("*")):
-        if path.name not in names and not _is_locked(store, path.name):
+        if _worker(path) not in needed and not _is_locked(store, path.name):
             yield Garbage(path, "unfinished work of a run that is gone")
     yield from _unused_code(store, needed)
     for run in runs:
@@ -116,6 +116,15 @@ def _unused(
             yield from (
                 Garbage(path, "not among the kept runs") for path in files_of(store, run.id)
             )
+
+
+def _worker(work: Path) -> Key | None:
+    """Return which stage last worked on unfinished work; None where it does not say."""
+    try:
+        record = read_work(work)
+    except CheckpointError:
+        return None
+    return (record.stage, record.key) if record else None
 
 
 def _result(store: Store, name: str) -> Iterator[Garbage]:

@@ -122,7 +122,7 @@ def _note(origin: Origin, again: bool) -> str:
     if (receipt := origin.receipt) is None:
         return "(collected since, or built again with another content)"
     note = f"{receipt.ended[:19].replace('T', ' ')} UTC on {receipt.host}, {receipt.seconds:,.1f} s"
-    return f"{note}, accepted: {receipt.accepted.reason}" if receipt.accepted else note
+    return ", ".join([note, *(f"accepted: {a.reason}" for a in receipt.acceptances)])
 
 
 def _raw_lines(receipt: Receipt) -> list[str]:

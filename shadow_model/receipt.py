@@ -59,6 +59,11 @@ class Acceptance(Schema):
     code: tuple[str, ...] = Field(description="what had changed since")
     at: str = Field(description="UTC, ISO 8601")
 
+    @property
+    def what(self) -> str:
+        """What had changed, in one line."""
+        return ", ".join(self.code)
+
 
 class Identity(Schema):
     """Everything that decides a stage's result; its digest is the cache key."""
@@ -122,6 +127,14 @@ class Receipt(Schema):
     flow_run_id: str | None = None
     task_run_id: str | None = None
     accepted: Acceptance | None = Field(None, description="null: built by the code it names")
+    continued: tuple[Acceptance, ...] = Field(
+        (), description="changes of code that its unfinished work was gone on with across"
+    )
+
+    @property
+    def acceptances(self) -> tuple[Acceptance, ...]:
+        """All changes of code that were accepted on the way to its outputs."""
+        return (*([self.accepted] if self.accepted else []), *self.continued)
 
     def as_input(self) -> InputRecord:
         """Return how a later stage refers to this one: by the content of its outputs."""

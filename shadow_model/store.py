@@ -1,7 +1,7 @@
 """Where stages keep their outputs: one folder a key, published whole or not at all.
 
 stages/<stage>/<key>/...           outputs, and receipt.json, written last
-work/<name>/                       resumable work of long stages (checkpoints)
+work/<stage>-<key>/                unfinished work of long stages (unfinished.py)
 tmp/                               folders being written
 runs/<id>.json                     which stages each run used (run_record.py)
 code/<sha256>.json                 the functions of a module, by digest (code_notes.py)
@@ -49,6 +49,7 @@ class Build:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.counts: dict[str, Any] = {}
+        self.continued: tuple[Acceptance, ...] = ()
         self.receipt: Receipt | None = None
 
 
@@ -67,12 +68,6 @@ class Store:
     def folder(self, receipt: Receipt | Identity) -> Path:
         """Return the folder that holds, or will hold, a stage's outputs."""
         return self.root / "stages" / receipt.stage / receipt.key
-
-    def work(self, name: str) -> Path:
-        """Return a folder for resumable work, made if absent."""
-        path = self.root / "work" / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
 
     def find(self, stage: str, key: str, deep: bool = False) -> Receipt | None:
         """Return the receipt of a finished stage whose outputs are still what it says, or None.
@@ -152,6 +147,7 @@ class Store:
                 versions=installed_versions(),
                 flow_run_id=flow_run_id,
                 task_run_id=task_run_id,
+                continued=build.continued,
             )
             self._publish(build.folder, receipt)
             build.receipt = receipt

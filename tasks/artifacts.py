@@ -39,7 +39,10 @@ def receipt_markdown(label: str, receipt: Receipt, folder: Path) -> str:
         [
             f"# {label}",
             f"Key `{receipt.key}`, {receipt.started} to {receipt.ended}, in `{folder}`",
-            *_accepted(receipt),
+            *(
+                f"Accepted {a.at} though changed ({a.what}): {a.reason}"
+                for a in receipt.acceptances
+            ),
             "## Figures",
             *markdown_table(("figure", "value"), _figures(receipt.counts)),
             *_nested_tables(receipt.counts),
@@ -53,13 +56,6 @@ def receipt_markdown(label: str, receipt: Receipt, folder: Path) -> str:
             *markdown_table(("package", "version"), receipt.versions.items()),
         ]
     )
-
-
-def _accepted(receipt: Receipt) -> list[str]:
-    if (accepted := receipt.accepted) is None:
-        return []
-    changes = ", ".join(accepted.code)
-    return [f"Accepted {accepted.at} though changed ({changes}): {accepted.reason}"]
 
 
 def lineage_mermaid(receipts: Sequence[Receipt]) -> str:

@@ -16,7 +16,7 @@ from shadow_model.run_record import RunLog, StageUse, State
 from shadow_model.store import Store
 from tasks.artifacts import publish_receipt
 from tasks.raw import Look
-from tasks.stage import StageTask, forget_work, receipts_among
+from tasks.stage import StageTask, receipts_among
 
 P = ParamSpec("P")
 CACHED = "Cached"
@@ -97,7 +97,7 @@ class Chain:
         again = self.builds_again(stage.stage, receipts_among(inputs))
         if again:
             self.rebuilt.add((identity.stage, identity.key))
-            forget_work(self.store, identity)
+            stage.forget_work(self.store, identity)
         return identity, stage.bind(self.store, again)
 
     def _note(self, uses: Iterable[StageUse]) -> None:

@@ -10,8 +10,10 @@ from typing import Any, Literal, ParamSpec
 
 from shadow_model.differences import Difference, nearest, raw_changes
 from shadow_model.errors import ConfigError
+from shadow_model.receipt import Acceptance as Accepted
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.store import Store
+from shadow_model.unfinished import Unfinished
 from tasks.chain import Chain
 from tasks.raw import STAGE as RAW
 from tasks.raw import Look
@@ -59,12 +61,12 @@ class Foresight(Chain):
     Args:
         accept: Stages of this name that differ by code only are accepted on the way.
         outlooks: One a stage, in order.
-        accepted: The receipts that were written for `accept`.
+        accepted: What was written for `accept`, of finished and of unfinished stages.
     """
 
     accept: Acceptance | None = None
     outlooks: list[Outlook] = field(default_factory=list)
-    accepted: list[Receipt] = field(default_factory=list)
+    accepted: list[Accepted] = field(default_factory=list)
 
     def start(self, look: Look[P], *args: P.args, **kwargs: P.kwargs) -> Receipt:
         """Look at the raw files, as a run would."""
@@ -108,20 +110,34 @@ class Foresight(Chain):
         identity = stage.identity(inputs)
         if receipt := self.store.find(identity.stage, identity.key):
             return Outlook(stage.label, stage.stage, "cached", _why_cached(receipt), receipt)
-        return self._miss(stage.label, identity, read)
+        return self._miss(stage, identity, read)
 
-    def _miss(self, label: str, identity: Identity, read: Sequence[Receipt]) -> Outlook:
+    def _miss(self, stage: StageTask[...], identity: Identity, read: Sequence[Receipt]) -> Outlook:
+        label = stage.label
         if damage := self.store.damage(identity):
             last = self.store.receipt(identity.stage, identity.key)
             return Outlook(label, identity.stage, "runs", (damage,), last)
         difference = nearest(self.store, identity, read)
-        if difference is None:
-            return Outlook(label, identity.stage, "runs", ("has not run here yet",))
-        if self.accept and self.accept.stage == identity.stage and difference.code_only:
+        asked = self.accept is not None and self.accept.stage == identity.stage
+        if asked and difference and difference.code_only:
             receipt = self._accept(identity, difference)
             return Outlook(label, identity.stage, "cached", _why_cached(receipt), receipt)
-        receipt = difference.receipt
-        return Outlook(label, identity.stage, "runs", difference.lines, receipt, difference)
+        left = self._why_left(stage.unfinished(self.store, identity), asked)
+        if difference is None:
+            return Outlook(label, identity.stage, "runs", (*left, "has not run here yet"))
+        why, receipt = (*left, *difference.lines), difference.receipt
+        return Outlook(label, identity.stage, "runs", why, receipt, difference)
+
+    def _why_left(self, work: Unfinished | None, asked: bool) -> tuple[str, ...]:
+        """Tell of unfinished work; accept that it is of other code, where that is asked."""
+        if work is None or not work.is_begun():
+            return ()
+        if asked and self.accept and (accepted := work.accept(self.accept.reason)):
+            self.accepted.append(accepted)
+        if changes := work.changes():
+            must = "`accept` or `--force` it first: its unfinished work is of other code"
+            return (f"{must}: {', '.join(changes)}",)
+        return ("goes on with unfinished work",)
 
     def _accept(self, identity: Identity, difference: Difference) -> Receipt:
         assert self.accept is not None
@@ -130,7 +146,8 @@ class Foresight(Chain):
             fix = f"Run it again: `shadow run --force {identity.stage}`."
             raise ConfigError(f"accept {identity.stage}", "find whole outputs", damage, fix)
         receipt = self.store.accept(old, identity, self.accept.reason, difference.code)
-        self.accepted.append(receipt)
+        assert receipt.accepted is not None
+        self.accepted.append(receipt.accepted)
         return receipt
 
     def _raw_changes(self, receipt: Receipt) -> tuple[str, ...]:
@@ -166,10 +183,9 @@ class _Names(Foresight):
 
 def _why_cached(receipt: Receipt) -> tuple[str, ...]:
     when = f"built {receipt.ended[:19].replace('T', ' ')} UTC"
-    if receipt.accepted is None:
-        return (when,)
-    changed = ", ".join(receipt.accepted.code)
-    return (f"{when}, accepted: {receipt.accepted.reason}", f"though changed: {changed}")
+    reasons = [f"accepted: {a.reason}" for a in receipt.acceptances]
+    changes = [f"though changed: {a.what}" for a in receipt.acceptances]
+    return (", ".join([when, *reasons]), *changes)
 
 
 def _listed(names: Sequence[str]) -> str:

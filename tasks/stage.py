@@ -9,24 +9,26 @@ The identity is computed from the arguments in one place, for the cache key and 
 """
 
 import inspect
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec
+from uuid import uuid4
 
 from prefect import Task, get_run_logger, runtime
 from prefect.client.schemas.objects import State, TaskRun
 
 from shadow_model.errors import ShadowError
-from shadow_model.locking import is_locked
 from shadow_model.progress import Progress
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.store import Store
 from shadow_model.transient import is_transient
+from shadow_model.unfinished import Unfinished
 from tasks.artifacts import publish_receipt
 from tasks.caching import LOCKS, cache_options
 from tasks.device import alone_on
+from tasks.locks import FlockLockManager
 from tasks.progress import RunProgress
 
 P = ParamSpec("P")
@@ -52,20 +54,35 @@ class DeviceMemoryError(InterruptedWorkError):
 
 @dataclass(frozen=True)
 class Work:
-    """What a stage's function gets: where to write, how to tell its progress, earlier outputs."""
+    """What a stage's function gets: where to write, how to tell its progress, earlier outputs.
+
+    Args:
+        resumable: Of a stage that resumes: a folder that outlives a failed attempt.
+    """
 
     store: Store
     identity: Identity
     folder: Path
     progress: Progress
+    resumable: Path | None = None
 
     def of(self, receipt: Receipt) -> Path:
         """Return the folder of an earlier stage's outputs."""
         return self.store.folder(receipt)
 
-    def resumable(self) -> Path:
-        """Return a folder that outlives a failed attempt; it goes when the stage is published."""
-        return self.store.work(_work_name(self.identity))
+
+class Resuming(NamedTuple):
+    """How a stage goes on where an earlier attempt stopped.
+
+    Attributes:
+        worth: Pattern of what would be lost if it began again.
+        free: Paths of config fields that may change from attempt to attempt.
+        goes_on: Figures -> whether a later run, with other such fields, may go on after it.
+    """
+
+    worth: str
+    free: tuple[tuple[str, ...], ...] = ()
+    goes_on: Callable[[Mapping[str, Any]], bool] = lambda _figures: False
 
 
 def no_device(_inputs: Mapping[str, Any]) -> str | None:
@@ -90,6 +107,7 @@ class StageTask(Generic[P]):
         environment: Task inputs -> device, torch version... where they change the result.
         device: Task inputs -> name of the device that no other job may use meanwhile, or None.
         undrawn: Arguments, given by name, whose receipts give no edges in the run's graph.
+        resuming: How it resumes; None: an attempt begins again.
     """
 
     stage: str
@@ -99,6 +117,7 @@ class StageTask(Generic[P]):
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment
     device: Callable[[Mapping[str, Any]], str | None] = no_device
     undrawn: frozenset[str] = frozenset()
+    resuming: Resuming | None = None
 
     def relabelled(self, label: str) -> "StageTask[P]":
         """Return the same stage under another label; its key stays."""
@@ -115,6 +134,19 @@ class StageTask(Generic[P]):
         own = self.build.__module__
         modules = [*self.modules, *([own] if own.partition(".")[0] == _PACKAGE else [])]
         return Identity.of(self.stage, receipts, config, modules, self.environment(inputs))
+
+    def unfinished(self, store: Store, identity: Identity) -> Unfinished | None:
+        """Return the unfinished work of a stage that resumes."""
+        if self.resuming is None:
+            return None
+        return Unfinished(store, identity, self.resuming.free, self.resuming.worth)
+
+    def forget_work(self, store: Store, identity: Identity) -> None:
+        """Remove the unfinished work of a stage, unless a run is at it."""
+        locks = FlockLockManager(store.root / LOCKS)
+        work = self.unfinished(store, identity)
+        if work and not locks.is_locked(work.name):
+            work.forget()
 
     def bind(self, store: Store, refresh: bool = False) -> Task[P, Receipt]:
         """Return the Prefect task that looks in `store` and builds there.
@@ -153,14 +185,19 @@ class StageTask(Generic[P]):
         if damage := store.damage(identity):
             get_run_logger().warning("%s is built again: %s", self.label, damage)
         self._tell_attempt()
+        unfinished = self.unfinished(store, identity)
         with (
             alone_on(self.device(inputs)),
+            _held(unfinished) as resumable,
             store.build(identity, runtime.flow_run.id, runtime.task_run.id) as build,
         ):
-            work = Work(store, identity, build.folder, RunProgress(self.label))
+            work = Work(store, identity, build.folder, RunProgress(self.label), resumable)
             build.counts.update(self.build(work, **inputs))  # type: ignore[call-arg]
+            if unfinished and (record := unfinished.record()):
+                build.continued = record.continued
         assert build.receipt is not None
-        shutil.rmtree(store.work(_work_name(identity)))
+        if self.resuming and not self.resuming.goes_on(build.counts):
+            self.forget_work(store, identity)
         publish_receipt(self.label, build.receipt, store.folder(identity))
         return build.receipt
 
@@ -177,12 +214,13 @@ def stage_task(
     environment: Callable[[Mapping[str, Any]], dict[str, str]] = no_environment,
     device: Callable[[Mapping[str, Any]], str | None] = no_device,
     undrawn: Sequence[str] = (),
+    resuming: Resuming | None = None,
 ) -> Callable[[Callable[Concatenate[Work, P], Mapping[str, Any]]], StageTask[P]]:
     """Return a decorator that makes a function the task of a stage; see `StageTask`."""
 
     def decorate(build: Callable[Concatenate[Work, P], Mapping[str, Any]]) -> StageTask[P]:
         return StageTask(
-            stage, label, build, tuple(modules), environment, device, frozenset(undrawn)
+            stage, label, build, tuple(modules), environment, device, frozenset(undrawn), resuming
         )
 
     return decorate
@@ -205,15 +243,18 @@ def receipts_among(inputs: Mapping[str, Any]) -> list[Receipt]:
     return [receipt for value in inputs.values() for receipt in _receipts(value)]
 
 
-def forget_work(store: Store, identity: Identity) -> None:
-    """Remove the unfinished work of a stage, unless a run is at it."""
-    name = _work_name(identity)
-    if not is_locked(store.root / LOCKS / f"{name}.lock"):
-        shutil.rmtree(store.root / "work" / name, ignore_errors=True)
-
-
-def _work_name(identity: Identity) -> str:
-    return f"{identity.stage}-{identity.key}"
+@contextmanager
+def _held(unfinished: Unfinished | None) -> Iterator[Path | None]:
+    """Open unfinished work, if any, for this run alone: runs of other code have the same folder."""
+    if unfinished is None:
+        yield None
+        return
+    locks, holder = FlockLockManager(unfinished.store.root / LOCKS), str(uuid4())
+    locks.acquire_lock(unfinished.name, holder)
+    try:
+        yield unfinished.open()
+    finally:
+        locks.release_lock(unfinished.name, holder)
 
 
 def _receipts(value: Any) -> Iterator[Receipt]:

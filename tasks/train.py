@@ -1,7 +1,7 @@
 """Stages 6 and 7: train the looped proof, its flat control and further arms, in a child process.
 
-The work folder is keyed as the stage is: an attempt that follows a killed one goes on from the last
-whole checkpoint there.
+The work folder outlives an attempt: the next goes on from the last whole checkpoint there, also
+when only the hours that it may take have changed.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,15 @@ from shadow_model.table.store import Table
 from shadow_model.train.config import ArmConfig
 from shadow_model.train.flops import match_flops, mean_rows
 from shadow_model.train.main import BAD_INPUT, IO_FAULT, OUT_OF_MEMORY, PROGRESS_PREFIX, STOPPED
+from shadow_model.train.run import CHECKPOINTS
 from shadow_model.train.telemetry import read_metrics
 from shadow_model.train.trainer import TrainJob
 from tasks.child import ChildDiedError, checked_child
 from tasks.environment import gpu, torch_environment
-from tasks.stage import DeviceMemoryError, Work, stage_task
+from tasks.stage import DeviceMemoryError, Resuming, Work, stage_task
 
 METRICS = "metrics.jsonl"
 FINAL = "final"
-_MODULES = ["shadow_model.train.main"]
 
 
 class TrainerFailedError(RuntimeError):
@@ -40,7 +41,8 @@ class TrainerFailedError(RuntimeError):
 
 def train_arm(work: Work, table: Receipt, bins: Receipt, arm: ArmConfig) -> Mapping[str, Any]:
     """Train one arm on the bins; an attempt after a killed one resumes."""
-    folder = work.resumable()
+    folder = work.resumable
+    assert folder is not None
     table_path = work.of(table) / "table.npz"
     job = TrainJob(arm=arm, table=table_path, bins=work.of(bins), work=folder)
     job_path = folder / "job.json"
@@ -63,12 +65,21 @@ def _gpu(inputs: Mapping[str, Any]) -> str | None:
     return gpu(inputs["arm"].train.device)
 
 
-train_proof = stage_task("proof", "6 train proof", _MODULES, torch_environment, _gpu)(train_arm)
-train_flat = stage_task("flat", "7 train flat", _MODULES, torch_environment, _gpu)(train_arm)
-train_further = stage_task("arm", "7 train arm", _MODULES, torch_environment, _gpu)(train_arm)
-train_matched = stage_task("matched", "7 train matched", _MODULES, torch_environment, _gpu)(
-    train_matched_arm
+def _ran_out_of_hours(figures: Mapping[str, Any]) -> bool:
+    return bool(figures["status"] == "budget")
+
+
+_options = partial(
+    stage_task,
+    modules=["shadow_model.train.main"],
+    environment=torch_environment,
+    device=_gpu,
+    resuming=Resuming(f"{CHECKPOINTS}/step_*", (("arm", "train", "hours"),), _ran_out_of_hours),
 )
+train_proof = _options("proof", "6 train proof")(train_arm)
+train_flat = _options("flat", "7 train flat")(train_arm)
+train_further = _options("arm", "7 train arm")(train_arm)
+train_matched = _options("matched", "7 train matched")(train_matched_arm)
 
 
 def run_trainer(command: list[str], progress: Progress) -> None:
@@ -112,11 +123,12 @@ def _listener(
 
 
 def _collect(work: Path, out: Path) -> Mapping[str, Any]:
-    (out / METRICS).hardlink_to(work / METRICS)
-    shutil.copytree(work / FINAL, out / FINAL, copy_function=os.link)
-    records = read_metrics(out / METRICS)
-    (final,) = (r for r in records if r["event"] == "final")
-    held_out = [r for r in records if r["event"] == "evaluate"][-1]
+    """Take over what stays of a run; a run that may go on keeps files of its own."""
+    (final,) = (r for r in read_metrics(work / METRICS) if r["event"] == "final")
+    take = shutil.copyfile if _ran_out_of_hours(final) else os.link
+    take(work / METRICS, out / METRICS)
+    shutil.copytree(work / FINAL, out / FINAL, copy_function=take)
+    held_out = [r for r in read_metrics(out / METRICS) if r["event"] == "evaluate"][-1]
     losses = {kind: value["loss"] for kind, value in held_out["kinds"].items()}
     figures = {key: held_out[key] for key in ("loss", "standard_error")}
     ended = {key: value for key, value in final.items() if key != "event"}

@@ -13,12 +13,14 @@ from shadow_model.locking import try_lock
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.run_record import RunLog, StageUse
 from shadow_model.store import Store
+from shadow_model.unfinished import WorkRecord
 
 CODE = ["shadow_model.table.layout"]
 DIE = """
 import os, sys
 from shadow_model.receipt import Identity
 from shadow_model.store import Store
+from shadow_model.unfinished import WorkRecord
 with Store(sys.argv[1]).build(Identity.of("dead", (), {}, [])) as build:
     (build.folder / "half").write_bytes(bytes(1000))
     os.kill(os.getpid(), 9)
@@ -105,10 +107,16 @@ def test_unfinished_work_stays_while_a_kept_run_may_go_on_with_it(store: Store) 
     log = RunLog(store, "stopped", "")
     log.note([StageUse(label="6 proof", stage="proof", key="k", state="started")])
     del log
-    for name in ("proof-k", "flat-gone"):
-        (store.work(name) / "checkpoint").write_text("step 1")
+    for stage, key in (("proof", "k"), ("flat", "gone")):
+        folder = store.root / "work" / stage
+        folder.mkdir(parents=True)
+        (folder / "checkpoint").write_text("step 1")
+        record = WorkRecord(stage=stage, key=key, code={})
+        (folder / "work.json").write_text(record.model_dump_json())
+    (store.root / "work" / "unreadable").mkdir()
+    (store.root / "work" / "unreadable" / "work.json").write_text("{")
     remove_garbage(store, keep=1)
-    assert [path.name for path in (store.root / "work").iterdir()] == ["proof-k"]
+    assert [path.name for path in (store.root / "work").iterdir()] == ["proof"]
     run(store, "next", build(store, "new"))
     remove_garbage(store, keep=1)
     assert not list((store.root / "work").iterdir())

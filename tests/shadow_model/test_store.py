@@ -227,11 +227,6 @@ def test_receipts_come_oldest_first_and_a_garbled_one_is_named(store: Store) -> 
         list(store.receipts())
 
 
-def test_work_folder_stays(store: Store) -> None:
-    (store.work("proof-k") / "checkpoint").write_text("x")
-    assert (store.work("proof-k") / "checkpoint").read_text() == "x"
-
-
 @pytest.mark.parametrize(
     ("content", "found"),
     [

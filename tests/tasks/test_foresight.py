@@ -3,20 +3,20 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from shadow_model.errors import ConfigError
+from shadow_model.errors import CheckpointError, ConfigError, DataError
 from shadow_model.receipt import FileRecord, Receipt
 from shadow_model.schema import Schema
 from shadow_model.store import Store
 from tasks.chain import Chain
 from tasks.foresight import Acceptance, Foresight, foresee_names
 from tasks.raw import Look
-from tasks.stage import Work, stage_task
+from tasks.stage import Resuming, Work, stage_task
 
 pytestmark = pytest.mark.usefixtures("prefect_api")
 EditCode = Callable[[str, str], None]
@@ -211,24 +211,104 @@ def test_force_builds_a_stage_and_what_reads_it(store: Store) -> None:
     assert after.task_run_id != before.task_run_id
 
 
-def test_force_forgets_unfinished_work(store: Store) -> None:
-    (receipt,) = store.stage_receipts("check")
-    (store.work(f"check-{receipt.key}") / "checkpoint").write_text("old")
-    run(store, force="check")
-    assert not list((store.root / "work").iterdir())
+class Resumed(NamedTuple):
+    """An order of one stage that counts to three in a file, and is interrupted at two."""
+
+    store: Store
+
+    def run(self, **how: Any) -> Receipt:
+        chain = Chain(self.store, **how)
+        return flow(lambda: chain.run(count_to_three), name="counts")()
+
+    def foresee(self, **how: Any) -> Foresight:
+        foresight = Foresight(self.store, **how)
+        foresight.run(count_to_three)
+        return foresight
+
+
+@stage_task("count", "6 count", ["toycode.stage"], resuming=Resuming("at"))
+def count_to_three(work: Work) -> Mapping[str, Any]:
+    """Count, from where the last attempt stopped."""
+    assert work.resumable is not None
+    at = work.resumable / "at"
+    first = int(at.read_text()) if at.exists() else 0
+    at.write_text(str(first + 2))
+    if first < 2:
+        raise DataError("count", "reach three", first + 2, "Run it again.")
+    (work.folder / "out.txt").write_text("three")
+    return {"first": first}
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path, edit_code: EditCode) -> Resumed:
+    edit_code("helper.py", HELPER)
+    resumed = Resumed(Store(tmp_path / "counting"))
+    with pytest.raises(DataError, match="reach three"):
+        resumed.run()
+    return resumed
+
+
+def test_unfinished_work_is_gone_on_with_and_foretold(interrupted: Resumed) -> None:
+    (why,) = told(interrupted.foresee()).values()
+    assert why == ("goes on with unfinished work", "has not run here yet")
+    receipt = interrupted.run()
+    assert (receipt.counts["first"], receipt.continued) == (2, ())
+    assert not list((interrupted.store.root / "work").iterdir())
+
+
+def test_unfinished_work_of_other_code_waits_for_a_word(
+    interrupted: Resumed, edit_code: EditCode
+) -> None:
+    edit_code("helper.py", HELPER.replace("2 * x", "x + x"))
+    with pytest.raises(CheckpointError, match=r"toycode\.helper: twice.*shadow accept count"):
+        interrupted.run()
+    (why,) = told(interrupted.foresee()).values()
+    assert "its unfinished work is of other code: code toycode.helper: twice" in why[0]
+    accepting = interrupted.foresee(accept=Acceptance("count", "the same sum"))
+    assert [a.reason for a in accepting.accepted] == ["the same sum"]
+    assert told(interrupted.foresee())["6 count"][0] == "goes on with unfinished work"
+    receipt = interrupted.run()
+    assert receipt.counts["first"] == 2
+    assert [(a.reason, a.what) for a in receipt.continued] == [
+        ("the same sum", "code toycode.helper: twice")
+    ]
+
+
+def test_force_begins_again(interrupted: Resumed, edit_code: EditCode) -> None:
+    edit_code("helper.py", HELPER.replace("2 * x", "x + x"))
+    with pytest.raises(DataError, match="reach three"):
+        interrupted.run(force="count")
+    assert interrupted.run().counts["first"] == 2
+
+
+def test_unfinished_work_with_nothing_to_lose_begins_again(
+    interrupted: Resumed, edit_code: EditCode
+) -> None:
+    (folder,) = (interrupted.store.root / "work").iterdir()
+    (folder / "at").unlink()
+    edit_code("helper.py", HELPER.replace("2 * x", "x + x"))
+    with pytest.raises(DataError, match="reach three"):
+        interrupted.run()
+
+
+def test_work_that_does_not_say_whose_it_is_is_refused(interrupted: Resumed) -> None:
+    (folder,) = (interrupted.store.root / "work").iterdir()
+    (folder / "work.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"work\.json.*Delete the folder"):
+        interrupted.run()
 
 
 def test_accept_keeps_outputs_of_other_code_and_says_why(store: Store, edit_code: EditCode) -> None:
     (old,) = store.stage_receipts("double")
     edit_code("helper.py", HELPER.replace("2 * x", "x + x"))
     accepting = foresee(store, accept=Acceptance("double", "the same sum"))
-    (receipt,) = accepting.accepted
+    (accepted,) = accepting.accepted
     assert told(accepting) == {}
-    assert receipt.accepted is not None
-    assert (receipt.accepted.reason, receipt.accepted.key) == ("the same sum", old.key)
-    assert receipt.accepted.code == ("code toycode.helper: twice",)
-    assert receipt.outputs == old.outputs
+    assert (accepted.reason, accepted.key) == ("the same sum", old.key)
+    assert accepted.code == ("code toycode.helper: twice",)
     outlook = foresee(store).outlooks[2]
+    assert outlook.receipt is not None
+    assert (outlook.receipt.accepted, outlook.receipt.outputs) == (accepted, old.outputs)
     assert "accepted: the same sum" in outlook.why[0]
     assert len(run(store).cached) == 5
 

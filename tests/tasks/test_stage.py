@@ -28,6 +28,7 @@ from shadow_model.table.config import TableConfig
 from tasks.chain import Chain
 from tasks.stage import (
     InterruptedWorkError,
+    Resuming,
     StageTask,
     Work,
     may_pass_when_retried,
@@ -262,13 +263,14 @@ class TestRun:
 
     def test_resumable_work_outlives_a_failed_attempt_only(self, tmp_path: Path) -> None:
         def resume(work: Work, config: Config) -> Mapping[str, Any]:
-            checkpoint = work.resumable() / "checkpoint"
+            assert work.resumable is not None
+            checkpoint = work.resumable / "checkpoint"
             if not checkpoint.exists():
                 checkpoint.write_text("step 1")
                 raise DataError("run", "end", "no end", "Run again.")
             return write_source(work, config)
 
-        stage = stage_task("resume", "0 resume", CODE)(resume)
+        stage = stage_task("resume", "0 resume", CODE, resuming=Resuming("checkpoint"))(resume)
         run = flow(lambda: Chain(Store(tmp_path)).run(stage, Config()), name="resume")
         with pytest.raises(DataError):
             run()
