@@ -25,6 +25,12 @@ def test_no_setting_of_the_caller_passes(tmp_path: Path) -> None:
     assert sealed["PATH"] == "/bin"
 
 
+def test_waiting_threads_leave_the_core_unless_the_caller_says_otherwise(tmp_path: Path) -> None:
+    assert sealed_environment({}, tmp_path)["OMP_WAIT_POLICY"] == "passive"
+    active = sealed_environment({"OMP_WAIT_POLICY": "active"}, tmp_path)
+    assert active["OMP_WAIT_POLICY"] == "active"
+
+
 def test_project_is_importable_before_the_callers_paths(tmp_path: Path) -> None:
     sealed = sealed_environment({"PYTHONPATH": "/theirs"}, tmp_path)
     ours, theirs = sealed["PYTHONPATH"].split(os.pathsep)

@@ -44,7 +44,7 @@ TRAINING = """
 dimensions = 8
 [speed]
 warmup_steps = 1
-timed_steps = 1
+timed_steps = 2
 [proof.train]
 tokens = 4096
 batch_tokens = 512
