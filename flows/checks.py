@@ -2,13 +2,19 @@
 
 from prefect import flow
 
+from flows.failures import write_failure
 from flows.parameters import Seed, open_run
 from shadow_model.receipt import Receipt
 from tasks.smoke import check_model
 from tasks.speed import measure_speed
 
 
-@flow(name="smoke", flow_run_name="smoke {recipe}")
+@flow(
+    name="smoke",
+    flow_run_name="smoke {recipe}",
+    on_failure=[write_failure],
+    on_crashed=[write_failure],
+)
 def smoke(recipe: str = "tiny", *, store: str | None = None, seed: Seed = None) -> Receipt:
     """Train a few steps on synthetic spans and check every part of the model.
 
@@ -21,7 +27,12 @@ def smoke(recipe: str = "tiny", *, store: str | None = None, seed: Seed = None) 
     return chain.run(check_model, config.smoke)
 
 
-@flow(name="speed", flow_run_name="speed {recipe}")
+@flow(
+    name="speed",
+    flow_run_name="speed {recipe}",
+    on_failure=[write_failure],
+    on_crashed=[write_failure],
+)
 def speed(recipe: str = "tiny", *, store: str | None = None) -> Receipt:
     """Measure tokens/s, memory and utilisation of full training steps here.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from flows.launch import launch
+from flows.launch import launch, launch_in_callers_prefect
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
@@ -168,6 +168,31 @@ def generate(
     drawn = {"temperature": temperature, "top_k": top_k, "seed": seed}
     given = {"prompt": prompt, "kind": kind, "num": num, "rows": rows, "int8": int8}
     _tell("generate", GENERATION, store, **places, **drawn, **given)
+
+
+@app.command()
+def server(
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to listen on.")] = 4200,
+) -> None:
+    """Start a Prefect server with the settings that weeks of running need."""
+    launch_in_callers_prefect("server", "flows.server", {"host": host, "port": port})
+
+
+@app.command()
+def setup(
+    *,
+    failures: Annotated[
+        str | None, typer.Option(help="Tell failed runs here.", metavar="FILE_OR_URL")
+    ] = None,
+    crashed_after: Annotated[
+        int, typer.Option(min=35, help="Seconds without a heartbeat (each 30) to be crashed.")
+    ] = 90,
+) -> None:
+    """Install work pools, deployments and automations on the server of PREFECT_API_URL."""
+    given = {"crashed_after_s": crashed_after, "failures": failures}
+    launch_in_callers_prefect("setup", "flows.installation", given)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from flows.failures import write_failure
 from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
 from shadow_model.config import RunConfig
@@ -20,6 +21,8 @@ def train_control(chain: Chain, config: RunConfig) -> Receipt:
     name="control",
     flow_run_name="control {recipe}",
     task_runner=bounded_threads(),
+    on_failure=[write_failure],
+    on_crashed=[write_failure],
 )
 def control(
     recipe: str = "tiny",

@@ -46,6 +46,14 @@ def launch(
     os.execve(sys.executable, command, environment)
 
 
+def launch_in_callers_prefect(command: str, module: str, parameters: Mapping[str, Any]) -> NoReturn:
+    """Become a process that runs a command against the server of the caller's environment."""
+    job = json.dumps({"flow": command, "parameters": dict(parameters)})
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    os.execve(sys.executable, [sys.executable, "-m", module, job], environment)
+
+
 def sealed_environment(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     """Return `environment` without the caller's Prefect, and with our own in `home`."""
     kept = {k: v for k, v in environment.items() if not k.upper().startswith("PREFECT_")}

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from prefect import flow
 
+from flows.failures import write_failure
 from flows.parameters import Force, bounded_threads, forced, open_run
 from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
@@ -44,6 +45,8 @@ def prepare_data(chain: Chain, config: RunConfig) -> Data:
     name="prepare",
     flow_run_name="prepare {recipe}",
     task_runner=bounded_threads(),
+    on_failure=[write_failure],
+    on_crashed=[write_failure],
 )
 def prepare(
     recipe: str = "tiny",

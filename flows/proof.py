@@ -3,6 +3,7 @@
 from prefect import flow
 
 from flows.arms import train_arms
+from flows.failures import write_failure
 from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
 from shadow_model.config import RunConfig
@@ -29,6 +30,8 @@ def prove(chain: Chain, config: RunConfig) -> Receipt:
     name="proof",
     flow_run_name="proof {recipe}",
     task_runner=bounded_threads(),
+    on_failure=[write_failure],
+    on_crashed=[write_failure],
 )
 def proof(
     recipe: str = "tiny",

@@ -15,7 +15,7 @@ from shadow_model.report.config import ReportConfig
 from shadow_model.report.content import Findings, page_content, read_findings
 from shadow_model.report.curves import ARM_NAMES, loss_curve, throughput_curve
 from shadow_model.report.grids import arrange, cell
-from shadow_model.report.inputs import SAMPLES, ReportInputs
+from shadow_model.report.inputs import SAMPLE_SHEETS, ReportInputs
 from shadow_model.report.lineage import draw_across, draw_down, lineage_graph
 from shadow_model.report.pairing import TOTAL
 from shadow_model.report.previews import Preview, read_previews
@@ -107,7 +107,7 @@ def render(
 def _sheets(inputs: ReportInputs, config: ReportConfig) -> list[Preview]:
     if inputs.export is None:
         return []
-    return read_previews(inputs.export, config.max_previews, SAMPLES)
+    return read_previews(inputs.export, config.max_previews, SAMPLE_SHEETS)
 
 
 def _curves(findings: Findings, config: ReportConfig) -> dict[str, str]:

@@ -11,6 +11,7 @@ from shadow_model.receipt import Receipt
 from shadow_model.store import Store
 
 SAMPLES = "samples"
+SAMPLE_SHEETS = f"{SAMPLES}/*s.png"
 TRAINING = ("proof", "flat", "arm", "matched")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shadow_model.data.picture import open_image
 
-FOLDER = "preview"
+PREVIEWS = "preview/*.png"
 _LARGEST_PX = 1600
 
 
@@ -27,14 +27,13 @@ class Preview:
     height_px: int
 
 
-def read_previews(sources: Path, limit: int, folder: str = FOLDER) -> list[Preview]:
-    """Read the first `limit` PNG files of a stage's folder, in order of their names.
+def read_previews(stage: Path, limit: int, pattern: str = PREVIEWS) -> list[Preview]:
+    """Read the first `limit` PNG files of a stage that fit a pattern, in order of their names.
 
     Raises:
         DataError: A file is no picture.
     """
-    paths = sorted((sources / folder).glob("*.png"))
-    return [_read(path) for path in paths[:limit]]
+    return [_read(path) for path in sorted(stage.glob(pattern))[:limit]]
 
 
 def _read(path: Path) -> Preview:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_parameters_are_known_and_described(deployment: dict[str, Any]) -> None:
     assert set(deployment.get("parameters", {})) <= set(schema)
     assert all(field.get("description") for field in schema.values()), schema
     assert set(schema) == set(inspect.signature(flow.fn).parameters)
+
+
+@pytest.mark.parametrize("deployment", PROJECT["deployments"], ids=lambda d: d["name"])
+def test_every_deployment_says_what_it_is(deployment: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert deployment["version"] == project["version"]
+    assert deployment["description"].endswith(".")
+    assert deployment["tags"]
 
 
 def test_nightly_has_a_time_zone() -> None:
