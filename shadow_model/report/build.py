@@ -13,16 +13,22 @@ from shadow_model.progress import Progress, silent
 from shadow_model.report import words
 from shadow_model.report.config import ReportConfig
 from shadow_model.report.content import Findings, page_content, read_findings
-from shadow_model.report.curves import ARM_NAMES, loss_curve, throughput_curve
+from shadow_model.report.curves import (
+    ARM_NAMES,
+    THROUGHPUT,
+    curve_data,
+    loss_curve,
+    throughput_curve,
+)
 from shadow_model.report.grids import arrange, cell
-from shadow_model.report.inputs import SAMPLE_SHEETS, ReportInputs
+from shadow_model.report.inputs import SAMPLE_SHEETS, SAMPLES, ReportInputs
 from shadow_model.report.lineage import draw_across, draw_down, lineage_graph
+from shadow_model.report.media import Playable, read_playables
 from shadow_model.report.pairing import TOTAL
 from shadow_model.report.previews import Preview, read_previews
 from shadow_model.store import write_whole
 from shadow_model.table.layout import KINDS
 
-THROUGHPUT = "throughput"
 HTML, JSON = "report.html", "report.json"
 _NUM_STEPS = 4
 
@@ -50,7 +56,10 @@ def build_report(
     progress(1, _NUM_STEPS, "report: drawing")
     previews = read_previews(inputs.sources, config.max_previews) if inputs.sources else []
     sheets = _sheets(inputs, config)
-    page = render(content, _curves(findings, config), _lineage(inputs), previews, sheets)
+    curves = _curves(findings, config), _curve_data(findings, config)
+    samples = inputs.export / SAMPLES if inputs.export else None
+    played = read_playables(samples, findings.samples) if samples else []
+    page = render(content, *curves, _lineage(inputs), previews, sheets, played)
     progress(2, _NUM_STEPS, "report: writing")
     write_whole(out / HTML, page.encode())
     write_whole(out / JSON, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
@@ -67,18 +76,22 @@ def build_report(
 def render(
     content: dict[str, Any],
     curves: dict[str, str],
+    curve_lines: dict[str, Any],
     lineage: list[str],
     previews: list[Preview],
     sheets: Sequence[Preview] = (),
+    played: Sequence[Playable] = (),
 ) -> str:
     """Fill the page's template.
 
     Args:
         content: The JSON twin.
         curves: "total", a kind or "throughput" -> SVG element.
+        curve_lines: The same names -> what the page draws from once it can.
         lineage: SVG elements: across and down.
         previews: Pictures of the data.
         sheets: Samples of the looped model below the data's own.
+        played: Those of them that play.
     """
     folder = files("shadow_model.report")
     environment = Environment(
@@ -96,12 +109,25 @@ def render(
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(
         **{**content, "table_figures": content["table"]},
-        style=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        style=_text("uplot.css", "page.css"),
+        script=_text("uplot.js", "page.js"),
+        curve_lines=_embedded(curve_lines),
         curves={name: Markup(svg) for name, svg in curves.items()},
         lineage=[Markup(svg) for svg in lineage],
         previews=previews,
         sample_sheets=sheets,
+        played=played,
     )
+
+
+def _text(*names: str) -> Markup:
+    folder = files("shadow_model.report")
+    return Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in names))
+
+
+def _embedded(value: Any) -> Markup:
+    """Return JSON that may stand inside of a script element."""
+    return Markup(json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
 
 
 def _sheets(inputs: ReportInputs, config: ReportConfig) -> list[Preview]:
@@ -117,6 +143,14 @@ def _curves(findings: Findings, config: ReportConfig) -> dict[str, str]:
     }
     found[THROUGHPUT] = throughput_curve(findings.runs, config.max_points)
     return {name: svg for name, svg in found.items() if svg}
+
+
+def _curve_data(findings: Findings, config: ReportConfig) -> dict[str, Any]:
+    found = {
+        kind: curve_data(findings.runs, kind, findings.entropy_nats.get(kind), config.max_points)
+        for kind in (TOTAL, *KINDS, THROUGHPUT)
+    }
+    return {name: data for name, data in found.items() if data}
 
 
 def _lineage(inputs: ReportInputs) -> list[str]:

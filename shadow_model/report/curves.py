@@ -4,7 +4,9 @@ Thin lines are means over the training intervals; dots with bars are held-out ev
 their standard errors; a dotted upright marks growth of the loops.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,10 +15,12 @@ from matplotlib.ticker import FuncFormatter
 from shadow_model.report import words
 from shadow_model.report.drawing import ARM_COLOURS, CARD, INK, MARK, MUTED, panel, to_svg
 from shadow_model.report.pairing import TOTAL
-from shadow_model.report.runs import KindLoss, Run
+from shadow_model.report.runs import Evaluation, Interval, KindLoss, Run
 
 ARM_NAMES = {"proof": "looped core", "flat": "flat control"}
+THROUGHPUT = "throughput"
 _PANEL_IN = (5.2, 3.5)
+Place = Interval | Evaluation
 
 
 def loss_curve(
@@ -56,7 +60,7 @@ def throughput_curve(runs: Sequence[Run], max_points: int) -> str | None:
     with panel(*_PANEL_IN) as axes:
         for run in drawn:
             points = [(i.tokens, i.tokens_per_s) for i in run.intervals if i.tokens_per_s]
-            tokens, speeds = _thin(points, max_points)
+            tokens, speeds = _thin(points, max_points)[:2]
             axes.plot(tokens, speeds, color=ARM_COLOURS[run.name], label=ARM_NAMES[run.name])
             _mark_growth(axes, run)
         axes.set_title("throughput")
@@ -68,6 +72,45 @@ def throughput_curve(runs: Sequence[Run], max_points: int) -> str | None:
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower left")
         return to_svg(axes, "throughput", "Training tokens a second over training tokens")
+
+
+def curve_data(
+    runs: Sequence[Run], kind: str, entropy_nats: float | None, max_points: int
+) -> dict[str, Any] | None:
+    """Return what `loss_curve` or `throughput_curve` draws as lines over tokens, FLOPs and time."""
+    lines = [line for run in runs for line in _lines(run, kind, max_points) if line["values"]]
+    if not lines:
+        return None
+    unit = "tokens a second" if kind == THROUGHPUT else "nats a token"
+    grown = [growth.model_dump() for run in runs for growth in run.growths]
+    return {"unit": unit, "level": entropy_nats, "lines": lines, "growths": grown}
+
+
+def _lines(run: Run, kind: str, max_points: int) -> Iterator[dict[str, Any]]:
+    name = ARM_NAMES.get(run.name, run.tag)
+    if kind == THROUGHPUT:
+        yield _line(run, name, [(i, i.tokens_per_s) for i in run.intervals], max_points)
+        return
+    training = [(i, _loss(i.loss, i.kinds, kind)) for i in run.intervals]
+    yield _line(run, f"{name}, training", training, max_points)
+    held_out = [(e, _loss(e.loss, e.kinds, kind)) for e in run.evaluations]
+    line = _line(run, f"{name}, held out", held_out, len(held_out))
+    yield {**line, "held_out": True, "errors": _held_out(run, kind)[2]}
+
+
+def _line(
+    run: Run, label: str, found: Sequence[tuple[Place, float | None]], max_points: int
+) -> dict[str, Any]:
+    nan = float("nan")
+    known = [
+        (i.tokens, nan if i.flops is None else i.flops, i.elapsed_s, v)
+        for i, v in found
+        if v is not None
+    ]
+    columns = _thin(known, max_points)
+    axes = dict(zip(("tokens", "flops", "elapsed_s", "values"), columns, strict=True))
+    plain = {n: [None if math.isnan(v) else float(f"{v:.6g}") for v in c] for n, c in axes.items()}
+    return {"arm": run.name, "label": label, "held_out": False, **plain}
 
 
 def _draw_run(axes: Axes, run: Run, kind: str, max_points: int) -> None:
@@ -95,17 +138,18 @@ def _mark_growth(axes: Axes, run: Run) -> None:
 
 def _training(run: Run, kind: str, max_points: int) -> tuple[list[float], list[float]]:
     points = [(i.tokens, _loss(i.loss, i.kinds, kind)) for i in run.intervals]
-    return _thin([(t, v) for t, v in points if v is not None], max_points)
+    tokens, losses, *_ = _thin([(t, v) for t, v in points if v is not None], max_points)
+    return tokens, losses
 
 
-def _thin(
-    points: Sequence[tuple[float, float]], max_points: int
-) -> tuple[list[float], list[float]]:
-    """Return at most `max_points` points: means of neighbours, in order."""
-    known = np.array(points).reshape(-1, 2)
-    parts = np.array_split(known, min(max_points, len(known))) if len(known) else []
-    means = [part.mean(0) for part in parts]
-    return [float(t) for t, _ in means], [float(v) for _, v in means]
+def _thin(points: Sequence[tuple[float, ...]], max_points: int) -> list[list[float]]:
+    """Return the columns of at most `max_points` points: means of neighbours, in order."""
+    if not points:
+        return [[], [], [], []]
+    known = np.array(points)
+    means = [part.mean(0) for part in np.array_split(known, min(max_points, len(known)))]
+    columns: list[list[float]] = np.stack(means, 1).tolist()
+    return columns
 
 
 def _held_out(run: Run, kind: str) -> tuple[list[float], list[float], list[float]]:

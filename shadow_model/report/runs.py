@@ -78,6 +78,8 @@ class Growth(_Record):
     tokens: float
     from_loops: int
     loops: int
+    flops: float | None = None
+    elapsed_s: float | None = None
 
 
 @dataclass(frozen=True)

