@@ -23,9 +23,9 @@ def kill_flows(kills: int, folder: Path, rng: random.Random) -> Kills:
     expected, different, killed = whole.outputs(), list[str](), 0
     for i in track(range(kills), "flows"):
         chain = Chain(recipe, folder / f"flow{i}")
-        code = chain.kill_trainer(rng.uniform(0, 8))
+        code, output = chain.kill_trainer(rng.uniform(0, 8))
         killed += 1
-        different += [f"flow {i}: exit code {code}"] if code else []
+        different += [f"flow {i}: exit code {code}\n{output[-2000:]}"] if code else []
         found = chain.outputs()
         names = found.keys() | expected.keys()
         different += [f"flow {i}: {n}" for n in names if found.get(n) != expected.get(n)]

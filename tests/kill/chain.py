@@ -149,11 +149,11 @@ class Chain:
         assert child.returncode == 0, output
         return output
 
-    def kill_trainer(self, after_s: float) -> int:
+    def kill_trainer(self, after_s: float) -> tuple[int, str]:
         """Run the flow; kill its first training process some time after it was started.
 
         Returns:
-            The flow's exit code: its own retry goes on with the training.
+            The flow's exit code and output: its own retry goes on with the training.
         """
         child = self.start()
         while child.poll() is None and not (trainer := next(self.trainers(), None)):
@@ -161,8 +161,8 @@ class Chain:
         assert trainer is not None, "the flow ended without a training"
         time.sleep(after_s)
         os.kill(trainer, signal.SIGKILL)
-        child.communicate()
-        return child.returncode
+        output, _ = child.communicate()
+        return child.returncode, output
 
     def trainers(self) -> Iterator[int]:
         """Yield the training processes of this store."""

@@ -58,6 +58,7 @@ def test_a_killed_trainer_is_resumed_by_the_flow(
     recipe: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
     chain = Chain(recipe, tmp_path)
-    assert chain.kill_trainer(after_s=4.0) == 0
+    code, output = chain.kill_trainer(after_s=4.0)
+    assert code == 0, output
     assert chain.outputs() == expected
     assert list(chain.trainers()) == []

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from playwright.sync_api import Browser
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun
 
+from shadow_model.garbage import remove_garbage
 from shadow_model.store import Store
 from tests.kill.chain import write_recipe
 from tests.server.conftest import Server, until
@@ -111,21 +113,30 @@ def test_a_run_whose_machine_died_is_crashed_and_the_next_does_only_what_is_left
     assert all(receipts[r.stage, r.key] == r for r in finished), "none was built again"
     assert f"resumed from {bench.store}" in (log := _logs(bench)), log
     assert saved in log
-    assert not list((bench.store / "tmp").glob("*/"))
+    remove_garbage(Store(bench.store), keep=5)
+    assert not list((bench.store / "tmp").iterdir()), "what the dead run was writing"
 
 
 def _logs(bench: Bench) -> str:
     return bench.server.prefect("flow-run", "logs", str(bench.last().id), "--reverse").stdout
 
 
-def _train_again(bench: Bench) -> subprocess.Popen[bytes]:
-    """Train once more; on a store of its own, if need be, all stages before it are built first."""
-    return bench.train("-p", "force=proof")
+def _other_seed(number: int) -> tuple[str, str]:
+    """Return parameters of a training that no other test has done."""
+    return "-p", f"seed={number}"
+
+
+def _goes_on(bench: Bench, seed: tuple[str, str]) -> None:
+    """Run again: the interrupted training goes on from its last checkpoint."""
+    saved = max(path.name for path in bench.checkpoints())
+    assert bench.start(*seed).wait(240) == 0
+    assert bench.state() == "Completed"
+    assert f"checkpoints/{saved}" in (log := _logs(bench)), log
 
 
 @pytest.mark.slow
 def test_a_run_outlives_its_worker(bench: Bench, worker: subprocess.Popen[bytes]) -> None:
-    _train_again(bench)
+    bench.train(*_other_seed(1))
     worker.kill()
     worker.wait()
     until(lambda: bench.state() == "Completed", 240)
@@ -135,24 +146,38 @@ def test_a_run_outlives_its_worker(bench: Bench, worker: subprocess.Popen[bytes]
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker")
 def test_a_killed_flow_process_is_crashed_and_leaves_no_trainer(bench: Bench) -> None:
-    watch = _train_again(bench)
+    watch = bench.train(*_other_seed(2))
     (flow_process,) = bench.server.processes(FLOW_RUN)
     os.kill(flow_process, signal.SIGKILL)
     until(bench.no_trainer, 20)
     until(lambda: bench.state() == "Crashed", 150)
     assert watch.wait(60) != 0
-    assert bench.start().wait(240) == 0, "the next run does what is left"
-    assert bench.state() == "Completed"
+    _goes_on(bench, _other_seed(2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("worker")
-def test_a_cancelled_run_ends_its_trainer_and_the_next_goes_on(bench: Bench) -> None:
-    _train_again(bench)
-    bench.server.prefect("flow-run", "cancel", str(bench.last().id))
+@pytest.mark.parametrize("way", ["command line", "page"])
+def test_a_cancelled_run_ends_its_trainer_and_the_next_goes_on(
+    bench: Bench, way: str, browser: Browser
+) -> None:
+    seed = _other_seed(3 if way == "page" else 4)
+    bench.train(*seed)
+    if way == "page":
+        cancel_on_page(browser, bench)
+    else:
+        bench.server.prefect("flow-run", "cancel", str(bench.last().id))
     until(lambda: bench.state() == "Cancelled", 120)
     until(bench.no_trainer, 30)
     until(lambda: not bench.server.processes(FLOW_RUN), 60)
-    saved = max(path.name for path in bench.checkpoints())
-    assert bench.start().wait(240) == 0
-    assert "resumed from" in (log := _logs(bench))
-    assert saved in log
+    _goes_on(bench, seed)
+
+
+def cancel_on_page(browser: Browser, bench: Bench) -> None:
+    """Cancel the newest run by the buttons of its page."""
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(f"{bench.server.url}/runs/flow-run/{bench.last().id}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Confirm").click()
+    page.get_by_role("dialog").wait_for(state="detached")
+    page.close()
