@@ -145,6 +145,20 @@ def lineage(
 
 
 @app.command()
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Runs: ids, their beginnings, names, or report folders.")
+    ],
+    *,
+    store: StorePath = DEFAULT_STORE,
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("compared"),
+) -> None:
+    """Write a page of several runs: curves, losses, costs, and what they differ in."""
+    named = [str(Path(run).resolve()) if Path(run).exists() else run for run in runs]
+    _tell("compare", UPKEEP, store, runs=named, out=out.resolve())
+
+
+@app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help="First words, or the caption of what is wanted.")],
     *,

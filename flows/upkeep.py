@@ -1,4 +1,4 @@
-"""`shadow gc` and `shadow lineage`: commands on a store alone.
+"""`shadow gc`, `shadow lineage` and `shadow compare`: commands on a store alone.
 
 `python -m flows.upkeep '{"flow": "gc", "parameters": {...}}'`, as `flows.launch` starts it.
 """
@@ -11,6 +11,7 @@ from flows.telling import console, run_command, size, tell_table
 from shadow_model.garbage import Collection, find_garbage, remove_garbage
 from shadow_model.lineage import lineage_lines, trace
 from shadow_model.lineage_picture import draw_lineage
+from shadow_model.report.compare import compare_runs
 from shadow_model.store import Store
 
 
@@ -33,6 +34,11 @@ def lineage(store: str, file: str, picture: str | None = None) -> None:
         console().print(picture, soft_wrap=True)
 
 
+def compare(store: str, runs: list[str], out: str) -> None:
+    """Write a page of several runs, and tell where it is."""
+    console().print(str(compare_runs(Store(store), runs, Path(out))), soft_wrap=True)
+
+
 def _outcome(collection: Collection, applied: bool) -> str:
     names = ", ".join(run.name or run.id for run in collection.kept) or "none: outputs stay"
     freed = size(collection.freed_bytes)
@@ -42,7 +48,7 @@ def _outcome(collection: Collection, applied: bool) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns its exit code."""
-    return run_command({"gc": collect, "lineage": lineage}, arguments)
+    return run_command({"gc": collect, "lineage": lineage, "compare": compare}, arguments)
 
 
 if __name__ == "__main__":

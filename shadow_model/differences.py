@@ -53,9 +53,9 @@ def compare(
     return Difference(
         receipt,
         inputs=tuple(_inputs(store, inputs, receipt.inputs)),
-        config=tuple(_values("config", receipt.config, identity.config)),
+        config=tuple(value_changes("config", receipt.config, identity.config)),
         code=tuple(code_changes(store, receipt.code, identity)),
-        environment=tuple(_values("", receipt.environment, identity.environment)),
+        environment=tuple(value_changes("", receipt.environment, identity.environment)),
     )
 
 
@@ -111,15 +111,15 @@ def _changed_files(what: str, old: Mapping[str, str], new: Mapping[str, str]) ->
     return f"{what}: {_listed(named)}"
 
 
-def _values(where: str, old: Any, new: Any) -> Iterator[str]:
+def value_changes(where: str, old: Any, new: Any) -> Iterator[str]:
     """Yield 'field: old -> new' of every value that differs, nested ones by their path."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys([*old, *new]):
             path = f"{where}.{name}" if where else str(name)
-            yield from _values(path, old.get(name), new.get(name))
+            yield from value_changes(path, old.get(name), new.get(name))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _values(f"{where}[{number}]", *pair)
+            yield from value_changes(f"{where}[{number}]", *pair)
     elif old != new:
         yield f"{where}: {_short(old)} -> {_short(new)}"
 

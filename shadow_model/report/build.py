@@ -20,6 +20,7 @@ from shadow_model.report.curves import (
     loss_curve,
     throughput_curve,
 )
+from shadow_model.report.embedding import embedded_json, page_text
 from shadow_model.report.grids import arrange, cell
 from shadow_model.report.inputs import SAMPLE_SHEETS, SAMPLES, ReportInputs
 from shadow_model.report.lineage import draw_across, draw_down, lineage_graph
@@ -109,25 +110,15 @@ def render(
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(
         **{**content, "table_figures": content["table"]},
-        style=_text("uplot.css", "page.css"),
-        script=_text("uplot.js", "page.js"),
-        curve_lines=_embedded(curve_lines),
+        style=page_text("uplot.css", "page.css"),
+        script=page_text("uplot.js", "page.js"),
+        curve_lines=embedded_json(curve_lines),
         curves={name: Markup(svg) for name, svg in curves.items()},
         lineage=[Markup(svg) for svg in lineage],
         previews=previews,
         sample_sheets=sheets,
         played=played,
     )
-
-
-def _text(*names: str) -> Markup:
-    folder = files("shadow_model.report")
-    return Markup("\n".join((folder / name).read_text(encoding="utf-8") for name in names))
-
-
-def _embedded(value: Any) -> Markup:
-    """Return JSON that may stand inside of a script element."""
-    return Markup(json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
 
 
 def _sheets(inputs: ReportInputs, config: ReportConfig) -> list[Preview]:

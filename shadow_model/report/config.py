@@ -20,6 +20,10 @@ class ReportConfig(Schema):
     max_points: int = Field(
         400, ge=20, le=5000, description="points a curve, at most (20 to 5000); means of intervals"
     )
+    price_per_hour: float | None = Field(
+        None, ge=0, description="money that an hour of the training device costs; null: not shown"
+    )
+    currency: str = Field("USD", min_length=1, max_length=8, description="of `price_per_hour`")
     small_run_tokens: int = Field(
         100_000_000,
         ge=0,

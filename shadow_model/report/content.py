@@ -104,7 +104,7 @@ def page_content(findings: Findings, inputs: ReportInputs, config: ReportConfig)
         "arms": arms.table(),
         "spread": arms.spread(),
         "growth": [step for run in findings.runs for step in _growth(run)],
-        "costs": {run.name: _cost(run) for run in findings.runs},
+        "costs": {run.name: _cost(run, config) for run in findings.runs},
         "runs": {run.name: _run(run) for run in findings.runs},
         "data": {k: v for k, v in findings.packed.items() if k not in {"version", "table"}},
         "table": inputs.counts("table"),
@@ -217,7 +217,7 @@ def _growth(run: Run) -> Iterator[dict[str, Any]]:
             yield {"arm": run.name, **growth.model_dump(), "before": before, "after": after}
 
 
-def _cost(run: Run) -> dict[str, Any]:
+def _cost(run: Run, config: ReportConfig) -> dict[str, Any]:
     last = run.evaluations[-1]
     known: Mapping[str, Any] = {**run.start, **last.model_dump(), **run.final}
     named = ("parameters", "step", "tokens", "elapsed_s", "train_s", "tokens_per_s", "flops")
@@ -226,7 +226,14 @@ def _cost(run: Run) -> dict[str, Any]:
         **{name: known.get(name) for name in (*named, *told)},
         "annealed": run.annealed,
         "ended": bool(run.final),
+        "money": _money(known["elapsed_s"], config),
     }
+
+
+def _money(seconds: float, config: ReportConfig) -> str | None:
+    if config.price_per_hour is None:
+        return None
+    return f"{seconds / 3600 * config.price_per_hour:,.2f} {config.currency}"
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -248,6 +255,7 @@ def _stage(receipt: Receipt) -> dict[str, Any]:
         "bytes": record.bytes,
         "files": len(receipt.outputs),
         "inputs": [{"stage": i.stage, "key": i.key, "sha256": i.sha256} for i in receipt.inputs],
+        "config": {} if receipt.stage == "raw" else receipt.config,
         "started": receipt.started,
         "seconds": receipt.seconds,
         "host": receipt.host,

@@ -9,6 +9,7 @@
   let drawn = [];
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const ink = (line) => line.colour || colour(line.arm) || colour("mark");
   const short = (value) => {
     if (value == null) return "–";
     const [size, unit] = UNITS.find(([least]) => Math.abs(value) >= least) ?? [1, ""];
@@ -21,7 +22,7 @@
     const level = chart.level == null ? [] : [chart.level];
     const styles = lines.map((line) => ({
       label: line.label,
-      stroke: colour(line.arm) || colour("mark"),
+      stroke: ink(line),
       width: line.held_out ? 2 : 1,
       alpha: line.held_out ? 1 : 0.5,
       points: { show: line.held_out, size: 7 },
@@ -64,7 +65,7 @@
         if (line[state.axis][i] == null) return;
         const x = u.valToPos(at(line[state.axis][i]), "x", true);
         const [low, high] = [-error, error].map((e) => u.valToPos(line.values[i] + e, "y", true));
-        stroke([x, low], [x, high], colour(line.arm) || colour("mark"), []);
+        stroke([x, low], [x, high], ink(line), []);
       });
     }
   }

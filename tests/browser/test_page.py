@@ -7,7 +7,9 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from shadow_model.report.build import HTML, build_report
+from shadow_model.report.compare import compare_runs
 from shadow_model.report.config import ReportConfig
+from shadow_model.store import Store
 from tests.shadow_model.report.conftest import build_chain
 
 WIDTHS = (1200, 390)
@@ -104,3 +106,15 @@ def test_without_scripts_the_curves_are_there(browser: Browser, address: str) ->
     assert still.locator("figure[data-curve=total] svg").is_visible()
     assert not still.locator(".controls").is_visible()
     context.close()
+
+
+def test_the_page_of_several_runs_draws_all_of_them(browser: Browser, tmp_path: Path) -> None:
+    inputs = build_chain(tmp_path / "store").inputs()
+    (tmp_path / "one").mkdir()
+    build_report(tmp_path / "one", inputs, ReportConfig())
+    runs = [str(tmp_path / "one"), str(tmp_path / "one" / "report.json")]
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(compare_runs(Store(tmp_path / "store"), runs, tmp_path / "two").as_uri())
+    labels = page.locator("figure[data-curve=total] .u-legend .u-label").all_inner_texts()
+    assert len(labels) == 1 + 2 * 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -54,6 +54,7 @@ def test_commands_start_their_flow(
         (["gc", "--keep", "2", "--apply"], "gc", {"keep": 2, "apply": True}),
         (["generate", "a cat", "--kind", "sound"], "generate", {"prompt": "a cat", "int8": True}),
         (["generate", "", "--no-int8", "--num", "3"], "generate", {"int8": False, "num": 3}),
+        (["compare", "a1", "b2", "--out", "c"], "compare", {"runs": ["a1", "b2"]}),
         (["lineage", "a.bin", "--picture", "b.svg"], "lineage", {"file": "a.bin"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
