@@ -20,12 +20,13 @@ from shadow_model.data.bins import PACKED, read_packed
 from shadow_model.errors import ShadowError
 from shadow_model.progress import Progress
 from shadow_model.receipt import Receipt
+from shadow_model.report.live import write_live
 from shadow_model.table.store import Table
 from shadow_model.train.config import ArmConfig
 from shadow_model.train.flops import match_flops, mean_rows
 from shadow_model.train.main import BAD_INPUT, IO_FAULT, OUT_OF_MEMORY, PROGRESS_PREFIX, STOPPED
 from shadow_model.train.run import CHECKPOINTS
-from shadow_model.train.telemetry import read_metrics
+from shadow_model.train.telemetry import HELD_OUT, read_metrics
 from shadow_model.train.trainer import TrainJob
 from tasks.child import ChildDiedError, checked_child
 from tasks.environment import gpu, torch_environment
@@ -44,10 +45,18 @@ def train_arm(work: Work, table: Receipt, bins: Receipt, arm: ArmConfig) -> Mapp
     folder = work.resumable
     assert folder is not None
     table_path = work.of(table) / "table.npz"
-    job = TrainJob(arm=arm, table=table_path, bins=work.of(bins), work=folder)
+    name = f"{arm.tag}-seed{arm.train.seed}-{work.identity.key[:8]}"
+    events, page = work.store.root / "tensorboard" / name, work.store.root / "live" / f"{name}.html"
+    job = TrainJob(arm=arm, table=table_path, bins=work.of(bins), work=folder, events=events)
     job_path = folder / "job.json"
     job_path.write_text(job.model_dump_json(), encoding="utf-8")
-    run_trainer([sys.executable, "-m", "shadow_model.train.main", str(job_path)], work.progress)
+    get_run_logger().info("a page to watch it by, from the first evaluation on: %s", page)
+    run_trainer(
+        [sys.executable, "-m", "shadow_model.train.main", str(job_path)],
+        work.progress,
+        lambda: _refresh(folder, work.identity.stage, page),
+    )
+    _refresh(folder, work.identity.stage, page)
     return _collect(folder, work.folder)
 
 
@@ -82,8 +91,27 @@ train_further = _options("arm", "7 train arm")(train_arm)
 train_matched = _options("matched", "7 train matched")(train_matched_arm)
 
 
-def run_trainer(command: list[str], progress: Progress) -> None:
+def _refresh(folder: Path, stage: str, page: Path) -> None:
+    """Write the page of a run under way; it is not worth a training."""
+    try:
+        write_live(folder, stage, page)
+    except (ShadowError, OSError) as error:
+        get_run_logger().warning("%s was not written: %s", page, error)
+
+
+def _nothing() -> None:
+    return None
+
+
+def run_trainer(
+    command: list[str], progress: Progress, evaluated: Callable[[], None] = _nothing
+) -> None:
     """Run the training process; its lines go to the run's log, its progress to `progress`.
+
+    Args:
+        command: What to run.
+        progress: Told of updates done.
+        evaluated: Called after each held-out evaluation.
 
     Raises:
         ShadowError: It refused its input, or found the disk full.
@@ -92,7 +120,7 @@ def run_trainer(command: list[str], progress: Progress) -> None:
         TrainerFailedError: It failed for another reason, as it would again.
     """
     try:
-        checked_child(command, _listener(get_run_logger(), progress))
+        checked_child(command, _listener(get_run_logger(), progress, evaluated))
     except ChildDiedError as error:
         if cause := _cause(error):
             raise cause from error
@@ -111,13 +139,17 @@ def _cause(error: ChildDiedError) -> Exception | None:
 
 
 def _listener(
-    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], progress: Progress
+    logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
+    progress: Progress,
+    evaluated: Callable[[], None],
 ) -> Callable[[str], None]:
     def listen(line: str) -> None:
         if line.startswith(PROGRESS_PREFIX):
             progress(**json.loads(line.removeprefix(PROGRESS_PREFIX)))
         else:
             logger.info("%s", line)
+            if line.startswith(HELD_OUT):
+                evaluated()
 
     return listen
 

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,8 @@ def compare_runs(store: Store, names: Sequence[str], out: Path) -> Path:
     content = compare_content(runs)
     out.mkdir(parents=True, exist_ok=True)
     write_whole(out / JSON, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    write_whole(out / HTML, _render(content, _curves(runs)).encode())
+    page = page_of_runs(content, list(_arms(runs)), f"{len(runs)} runs compared")
+    write_whole(out / HTML, page.encode())
     return out / HTML
 
 
@@ -139,8 +139,7 @@ def _differences(runs: Sequence[Compared]) -> Iterator[dict[str, Any]]:
             yield from ({"run": run.label, "stage": stage, "change": line} for line in lines)
 
 
-def _curves(runs: Sequence[Compared]) -> dict[str, Any]:
-    arms = list(chain.from_iterable(_arms(run) for run in runs))
+def _curves(arms: Sequence[tuple[str, Run]]) -> dict[str, Any]:
     found = {}
     for kind in (TOTAL, *KINDS, THROUGHPUT):
         parts = [curve_data([run], kind, None, _MAX_POINTS) for _, run in arms]
@@ -157,10 +156,12 @@ def _curves(runs: Sequence[Compared]) -> dict[str, Any]:
     return found
 
 
-def _arms(run: Compared) -> Iterator[tuple[str, Run]]:
-    for name, arm in run.content["runs"].items():
-        with reading(DataError, run.label, "hold a report's curves", "Build its page again."):
-            yield run.label, _run(name, arm)
+def _arms(runs: Sequence[Compared]) -> Iterator[tuple[str, Run]]:
+    for run in runs:
+        for name, arm in run.content["runs"].items():
+            with reading(DataError, run.label, "hold a report's curves", "Build its page again."):
+                parsed = _run(name, arm)
+            yield run.label, parsed
 
 
 def _run(name: str, arm: Mapping[str, Any]) -> Run:
@@ -175,7 +176,20 @@ def _run(name: str, arm: Mapping[str, Any]) -> Run:
     )
 
 
-def _render(content: Mapping[str, Any], curves: Mapping[str, Any]) -> str:
+def page_of_runs(
+    content: Mapping[str, Any],
+    arms: Sequence[tuple[str, Run]],
+    title: str,
+    refresh_s: int | None = None,
+) -> str:
+    """Return a page of trained arms.
+
+    Args:
+        content: As of `compare_content`.
+        arms: Label of its run, and each arm, for the curves.
+        refresh_s: The page loads itself anew after so many seconds; None: it is final.
+    """
+    curves = _curves(arms)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -185,6 +199,8 @@ def _render(content: Mapping[str, Any], curves: Mapping[str, Any]) -> str:
     source = (files("shadow_model.report") / "compare.html").read_text(encoding="utf-8")
     return environment.from_string(source).render(
         **content,
+        title=title,
+        refresh_s=refresh_s,
         arm_names=ARM_NAMES,
         curves=list(curves),
         curve_lines=embedded_json(curves),

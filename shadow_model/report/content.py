@@ -104,7 +104,7 @@ def page_content(findings: Findings, inputs: ReportInputs, config: ReportConfig)
         "arms": arms.table(),
         "spread": arms.spread(),
         "growth": [step for run in findings.runs for step in _growth(run)],
-        "costs": {run.name: _cost(run, config) for run in findings.runs},
+        "costs": {run.name: cost_of(run, config) for run in findings.runs},
         "runs": {run.name: _run(run) for run in findings.runs},
         "data": {k: v for k, v in findings.packed.items() if k not in {"version", "table"}},
         "table": inputs.counts("table"),
@@ -186,14 +186,15 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
 def _held_out(findings: Findings) -> list[dict[str, Any]]:
     rows = []
     for kind in (*KINDS, TOTAL):
-        arms = {run.name: _ends(run, kind) for run in findings.runs}
+        arms = {run.name: held_out_ends(run, kind) for run in findings.runs}
         if any(arms.values()):
             entropy = findings.entropy_nats.get(kind)
             rows.append({"kind": kind, "unigram_entropy_nats": entropy, **arms})
     return rows
 
 
-def _ends(run: Run, kind: str) -> dict[str, Any] | None:
+def held_out_ends(run: Run, kind: str) -> dict[str, Any] | None:
+    """Return the first and last held-out loss of a kind; None where it has none."""
     first, last = (_kind_loss(run.evaluations[place], kind) for place in (0, -1))
     if last.loss is None:
         return None
@@ -217,7 +218,8 @@ def _growth(run: Run) -> Iterator[dict[str, Any]]:
             yield {"arm": run.name, **growth.model_dump(), "before": before, "after": after}
 
 
-def _cost(run: Run, config: ReportConfig) -> dict[str, Any]:
+def cost_of(run: Run, config: ReportConfig) -> dict[str, Any]:
+    """Return what a run cost, so far or in all."""
     last = run.evaluations[-1]
     known: Mapping[str, Any] = {**run.start, **last.model_dump(), **run.final}
     named = ("parameters", "step", "tokens", "elapsed_s", "train_s", "tokens_per_s", "flops")

@@ -201,6 +201,11 @@ class TrainJob(Schema):
         description="folder of checkpoints, metrics and the final weights; a run resumes there",
         json_schema_extra=NOT_IN_KEY,
     )
+    events: Path | None = Field(
+        None,
+        description="folder for TensorBoard's event files, where that is installed; null: none",
+        json_schema_extra=NOT_IN_KEY,
+    )
     reference: Path | None = Field(
         None,
         description="the reference program's `{tag}_latest.pt` to go on from, where the work "

@@ -42,6 +42,7 @@ from shadow_model.train.clock import Clock
 from shadow_model.train.config import ArmConfig, TrainConfig, TrainJob
 from shadow_model.train.continuation import read_continuation
 from shadow_model.train.device import Device, choose_device
+from shadow_model.train.events import EventFiles
 from shadow_model.train.feed import Feed
 from shadow_model.train.flops import flops_until, mean_rows
 from shadow_model.train.interval import Interval
@@ -86,6 +87,7 @@ class Run:
     train_feed: Feed
     held_out_feed: Feed
     metrics: Metrics
+    events: EventFiles
     interval: Interval
     clock: Clock
     rows: float
@@ -123,6 +125,7 @@ class Run:
         """Write a record to the metrics, and its line to the log."""
         record = {"event": event, **self.place(), **fields}
         self.metrics.write(record)
+        self.events.write(record)
         if line := console_line(record):
             _log.info("%s", line)
         return record
@@ -212,6 +215,7 @@ def open_run(job: TrainJob) -> Run:
         windows=Windows(bins.train, config.seed, config.sampling, longest=longest),
         train_feed=Feed(bins.train, table.layout, device.device),
         held_out_feed=Feed(bins.val, table.layout, device.device),
+        events=EventFiles(job.events, state.step if state else 0),
         metrics=Metrics(job.work / METRICS, state.num_records if state else 0),
         interval=Interval(learner.names, device.device),
         clock=Clock(state.elapsed_s, state.train_s) if state else Clock(),

@@ -23,6 +23,8 @@ from shadow_model.store import write_whole
 from shadow_model.table.layout import KINDS
 
 Record = dict[str, Any]
+HELD_OUT = "HELD-OUT"
+"""Begins the line of a held-out evaluation."""
 
 
 class Metrics:
@@ -86,7 +88,7 @@ def console_line(record: Mapping[str, Any]) -> str | None:
         )
     if record["event"] == "evaluate":
         return (
-            f"HELD-OUT step {record['step']}  ctx {record['ctx_tokens']}  "
+            f"{HELD_OUT} step {record['step']}  ctx {record['ctx_tokens']}  "
             f"loss {record['loss']:.4f}  ±{record['standard_error']:.4f}  {_kinds(record)}  "
             f"K {record['loops']}"
         )

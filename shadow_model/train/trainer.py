@@ -59,7 +59,7 @@ def train(job: TrainJob, progress: Progress = silent, stop: Stop = never) -> dic
         _log.info("%s has ended already (%s): nothing to do", job.arm.tag, ended["status"])
         return ended
     run = open_run(job)
-    with closing(run.metrics):
+    with closing(run.metrics), closing(run.events):
         try:
             return _loop(run, progress, stop)
         except _StopAskedError:
