@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from flows.launch import launch, launch_in_callers_prefect
+from flows.launch import Told, launch, launch_in_callers_prefect
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
@@ -26,6 +26,9 @@ FlowName = Annotated[
     Literal["proof", "control", "prepare"], typer.Option("--flow", help="Which flow.")
 ]
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Tell errors and the outcome only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell everything.")]
+
 DEFAULT_STORE = Path(".shadow")
 FORETELL, UPKEEP = "flows.foretell", "flows.upkeep"
 GENERATION = "flows.generation"
@@ -41,10 +44,12 @@ def run(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the whole chain: data, checks, proof, control, report."""
     given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
-    _launch("proof", store, recipe=recipe, **given)
+    _launch("proof", store, _told(quiet, verbose), recipe=recipe, **given)
 
 
 @app.command()
@@ -57,10 +62,12 @@ def control(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train the flat control alone."""
     given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
-    _launch("control", store, recipe=recipe, **given)
+    _launch("control", store, _told(quiet, verbose), recipe=recipe, **given)
 
 
 @app.command()
@@ -70,21 +77,36 @@ def prepare(
     data: Data = None,
     store: StorePath = DEFAULT_STORE,
     force: Force = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Prepare the data: table and bins."""
-    _launch("prepare", store, recipe=recipe, data=data, force=force)
+    _launch("prepare", store, _told(quiet, verbose), recipe=recipe, data=data, force=force)
 
 
 @app.command()
-def smoke(recipe: Recipe = "tiny", *, store: StorePath = DEFAULT_STORE, seed: Seed = None) -> None:
+def smoke(
+    recipe: Recipe = "tiny",
+    *,
+    store: StorePath = DEFAULT_STORE,
+    seed: Seed = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
     """Check every part of the model on synthetic data; runs each time."""
-    _launch("smoke", store, recipe=recipe, seed=seed)
+    _launch("smoke", store, _told(quiet, verbose), recipe=recipe, seed=seed)
 
 
 @app.command()
-def speed(recipe: Recipe = "tiny", *, store: StorePath = DEFAULT_STORE) -> None:
+def speed(
+    recipe: Recipe = "tiny",
+    *,
+    store: StorePath = DEFAULT_STORE,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
     """Measure the training step here; runs each time."""
-    _launch("speed", store, recipe=recipe)
+    _launch("speed", store, _told(quiet, verbose), recipe=recipe)
 
 
 @app.command()
@@ -214,8 +236,14 @@ def main() -> None:
     app()
 
 
-def _launch(flow: str, store: Path, **parameters: Any) -> None:
-    launch(flow, _plain(parameters), store)
+def _launch(flow: str, store: Path, told: Told, **parameters: Any) -> None:
+    launch(flow, _plain(parameters), store, told=told)
+
+
+def _told(quiet: bool, verbose: bool) -> Told:
+    if quiet and verbose:
+        raise typer.BadParameter("--quiet and --verbose exclude each other")
+    return "quiet" if quiet else "verbose" if verbose else "normal"
 
 
 def _tell(command: str, module: str, store: Path, **parameters: Any) -> None:

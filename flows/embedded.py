@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 failed, 2 bad input or config, 130 and 143 stopped by SIGI
 
 import importlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -18,10 +19,12 @@ from prefect.exceptions import TerminationSignal
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
 from flows.api import own_api, recorded_task_runs
-from flows.telling import BAD_INPUT, tell_error
+from flows.launch import QUIET
+from flows.telling import BAD_INPUT, tell_error, tell_report
 from flows.terminal import shown_progress
 from shadow_model.errors import ShadowError
 from shadow_model.receipt import Receipt
+from shadow_model.report.inputs import read_json
 from shadow_model.store import Store
 
 FLOWS = {
@@ -43,10 +46,10 @@ def main(arguments: list[str]) -> int:
     Returns:
         The exit code.
     """
-    job = json.loads(arguments[0])
+    job, quiet = json.loads(arguments[0]), QUIET in os.environ
     signal.signal(signal.SIGTERM, _stop)  # after its own clean-up, Prefect hands the signal on
     try:
-        with shown_progress(), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        with shown_progress(quiet), temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             outcome = run_embedded(job["flow"], job["parameters"])
     except TerminationSignal as stop:
         return 128 + stop.signal
@@ -57,7 +60,7 @@ def main(arguments: list[str]) -> int:
         return BAD_INPUT
     if not isinstance(outcome, Receipt):
         return FAILED  # Prefect has logged the traceback
-    _tell_outcome(Path(job["parameters"]["store"]), outcome)
+    _tell_outcome(Path(job["parameters"]["store"]), outcome, quiet)
     return 0
 
 
@@ -81,9 +84,11 @@ def _stop(number: int, _frame: FrameType | None) -> None:
     raise TerminationSignal(signal=number)
 
 
-def _tell_outcome(store: Path, receipt: Receipt) -> None:
+def _tell_outcome(store: Path, receipt: Receipt, quiet: bool) -> None:
     folder = Store(store).folder(receipt)
     page = folder / "report.html"
+    if (twin := folder / "report.json").exists() and not quiet:
+        tell_report(read_json(twin))
     sys.stdout.write(f"{page if page.exists() else folder}\n")
 
 

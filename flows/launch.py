@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 HOME = "prefect"
+QUIET = "SHADOW_QUIET"
+"""Set where nothing but errors and the outcome are to be told."""
 SETTINGS = {
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
@@ -22,12 +24,22 @@ SETTINGS = {
 DEFAULTS = {"OMP_WAIT_POLICY": "passive"}
 """Unless the caller says otherwise. A thread that waits for others by spinning takes their core
 where another program runs: training was 5 times slower beside one, and not faster alone."""
+Told = Literal["quiet", "normal", "verbose"]
+LEVELS: Mapping[Told, Mapping[str, str]] = {
+    "quiet": {"PREFECT_LOGGING_LEVEL": "ERROR", "PREFECT_LOGGING_ROOT_LEVEL": "ERROR", QUIET: "1"},
+    "normal": {},
+    "verbose": {"PREFECT_LOGGING_LEVEL": "DEBUG"},
+}
 _PATHS = frozenset({"data", "file", "picture"})
 _ROOT = Path(__file__).parents[1]
 
 
 def launch(
-    flow: str, parameters: Mapping[str, Any], store: Path, module: str = "flows.embedded"
+    flow: str,
+    parameters: Mapping[str, Any],
+    store: Path,
+    module: str = "flows.embedded",
+    told: Told = "normal",
 ) -> NoReturn:
     """Become a process that runs a flow in the embedded default; see `flows.embedded`.
 
@@ -36,11 +48,12 @@ def launch(
         parameters: Its parameters, without the store; paths may be relative.
         store: Folder of finished stages.
         module: What runs it.
+        told: How much it tells on the way.
     """
     home = store.resolve() / HOME
     home.mkdir(parents=True, exist_ok=True)
     job = {"flow": flow, "parameters": {**_absolute(parameters), "store": str(store.resolve())}}
-    environment = sealed_environment(os.environ, home)
+    environment = {**sealed_environment(os.environ, home), **LEVELS[told]}
     os.chdir(home)
     command = [sys.executable, "-m", module, json.dumps(job)]
     os.execve(sys.executable, command, environment)

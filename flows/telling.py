@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shadow_model.errors import ShadowError
+from shadow_model.report import words
 
 BAD_INPUT = 2
 Command = Callable[..., None]
@@ -31,6 +32,36 @@ def tell_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
     for row in rows:
         table.add_row(*row)
     console().print(table)
+
+
+def tell_report(content: Mapping[str, Any]) -> None:
+    """Print what a report's JSON twin says: the verdict, held-out losses, and costs."""
+    arms = list(content["costs"])
+    header = ["held out, nats a token", "unigrams", *(words.ARM_NAMES[arm] for arm in arms)]
+    rows = [
+        [row["kind"], words.loss(row["unigram_entropy_nats"]), *(_ends(row[arm]) for arm in arms)]
+        for row in content["held_out"]
+    ]
+    told: Sequence[tuple[str, str, Callable[[Any], str]]] = (
+        ("tokens", "tokens", words.quantity),
+        ("tokens a second", "tokens_per_s", words.quantity),
+        ("FLOPs", "flops", words.quantity),
+        ("time, evaluation included", "elapsed_s", words.duration),
+        ("money", "money", lambda money: money or words.NONE),
+    )
+    for name, field, spoken in told:
+        values = [content["costs"][arm].get(field) for arm in arms]
+        if any(value is not None for value in values):
+            rows.append([name, "", *map(spoken, values)])
+    tell_table(header, rows)
+    console().print(content["verdict"]["headline"])
+
+
+def _ends(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return words.NONE
+    start, end = row["start"]["loss"], row["end"]
+    return f"{words.loss(start)} -> {words.loss(end['loss'], end['standard_error'])}"
 
 
 def console() -> Console:

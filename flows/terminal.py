@@ -77,11 +77,14 @@ class _BriefFormatter(logging.Formatter):
 
 
 @contextmanager
-def shown_progress() -> Iterator[None]:
-    """Show the progress of stages on the terminal while the block runs."""
+def shown_progress(quiet: bool = False) -> Iterator[None]:
+    """Show the progress of stages on the terminal while the block runs, or nothing of it."""
     logger, console = logging.getLogger(PROGRESS), _tidied_console()
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    if quiet:
+        yield
+        return
     with _bars(console) if console.is_terminal else _plain() as listener:
         logger.addHandler(listener)
         try:

@@ -14,7 +14,6 @@ from shadow_model.report import words
 from shadow_model.report.config import ReportConfig
 from shadow_model.report.content import Findings, page_content, read_findings
 from shadow_model.report.curves import (
-    ARM_NAMES,
     THROUGHPUT,
     curve_data,
     loss_curve,
@@ -106,7 +105,7 @@ def render(
         change=words.change,
         words=words.spoken,
     )
-    environment.globals.update(arrange=arrange, cell=cell, arm_names=ARM_NAMES)
+    environment.globals.update(arrange=arrange, cell=cell, arm_names=words.ARM_NAMES)
     template = environment.from_string((folder / "page.html").read_text(encoding="utf-8"))
     return template.render(
         **{**content, "table_figures": content["table"]},

@@ -17,7 +17,7 @@ from shadow_model.errors import ConfigError, DataError
 from shadow_model.reading import reading
 from shadow_model.report import words
 from shadow_model.report.content import VERSION
-from shadow_model.report.curves import ARM_NAMES, THROUGHPUT, curve_data
+from shadow_model.report.curves import THROUGHPUT, curve_data
 from shadow_model.report.embedding import embedded_json, page_text
 from shadow_model.report.inputs import read_json
 from shadow_model.report.pairing import TOTAL
@@ -125,7 +125,7 @@ def _losses(runs: Sequence[Compared], kind: str) -> dict[str, Any] | None:
         rows = {row["kind"]: row for row in run.content["held_out"]}
         for arm in run.content["costs"]:
             end = (rows.get(kind) or {}).get(arm)
-            found[f"{run.label}, {ARM_NAMES[arm]}"] = end["end"] if end else None
+            found[f"{run.label}, {words.ARM_NAMES[arm]}"] = end["end"] if end else None
     return {"kind": kind, "losses": found} if any(found.values()) else None
 
 
@@ -146,7 +146,7 @@ def _curves(arms: Sequence[tuple[str, Run]]) -> dict[str, Any]:
         lines = []
         for number, ((label, run), part) in enumerate(zip(arms, parts, strict=True)):
             for line in part["lines"] if part else []:
-                name = ARM_NAMES.get(run.name, run.tag)
+                name = words.ARM_NAMES.get(run.name, run.tag)
                 told = f"{label}, {line['label']}" if line["label"] else f"{label}, {name}"
                 lines.append({**line, "label": told, "colour": _COLOURS[number % len(_COLOURS)]})
         growths = [growth for part in parts if part for growth in part["growths"]]
@@ -201,7 +201,7 @@ def page_of_runs(
         **content,
         title=title,
         refresh_s=refresh_s,
-        arm_names=ARM_NAMES,
+        arm_names=words.ARM_NAMES,
         curves=list(curves),
         curve_lines=embedded_json(curves),
         style=page_text("uplot.css", "page.css"),

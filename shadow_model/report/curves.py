@@ -16,8 +16,8 @@ from shadow_model.report import words
 from shadow_model.report.drawing import ARM_COLOURS, CARD, INK, MARK, MUTED, panel, to_svg
 from shadow_model.report.pairing import TOTAL
 from shadow_model.report.runs import Evaluation, Interval, KindLoss, Run
+from shadow_model.report.words import ARM_NAMES
 
-ARM_NAMES = {"proof": "looped core", "flat": "flat control"}
 THROUGHPUT = "throughput"
 _PANEL_IN = (5.2, 3.5)
 Place = Interval | Evaluation

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 NONE = "–"
+ARM_NAMES = {"proof": "looped core", "flat": "flat control"}
 _STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _UNITS = {"_s": "s", "_bytes": "B", "_frac": "", "_db": "dB", "_bits": "bits", "_nats": "nats"}
 

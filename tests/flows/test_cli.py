@@ -16,7 +16,7 @@ Launched = list[tuple[str, Mapping[str, Any], Path]]
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     """What would have been started."""
     calls: Launched = []
-    monkeypatch.setattr(cli, "launch", lambda *call: calls.append(call))
+    monkeypatch.setattr(cli, "launch", lambda *call, **_told: calls.append(call))
     return calls
 
 
@@ -63,7 +63,7 @@ def test_commands_on_the_cache_start_no_flow(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: str, given: dict[str, Any]
 ) -> None:
     calls: list[tuple[str, Mapping[str, Any], Path, str]] = []
-    monkeypatch.setattr(cli, "launch", lambda *call: calls.append(call))
+    monkeypatch.setattr(cli, "launch", lambda *call, **_told: calls.append(call))
     result = CliRunner().invoke(cli.app, [*arguments, "--store", "here"])
     assert result.exit_code == 0, result.output
     ((name, parameters, store, module),) = calls
@@ -81,3 +81,19 @@ def test_nonsense_starts_nothing(launched: Launched, arguments: list[str]) -> No
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 2
     assert not launched
+
+
+@pytest.mark.parametrize(
+    ("option", "told"), [([], "normal"), (["-q"], "quiet"), (["--verbose"], "verbose")]
+)
+def test_how_much_is_told(monkeypatch: pytest.MonkeyPatch, option: list[str], told: str) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(cli, "launch", lambda *_call, **more: given.append(more))
+    assert CliRunner().invoke(cli.app, ["smoke", *option]).exit_code == 0
+    assert given == [{"told": told}]
+
+
+def test_quiet_and_verbose_exclude_each_other() -> None:
+    result = CliRunner().invoke(cli.app, ["run", "-q", "-v"])
+    assert result.exit_code == 2
+    assert "exclude each other" in result.output

@@ -83,3 +83,13 @@ def test_only_bugs_show_their_traceback(
         logger.error("failed", exc_info=exc_info(error))
     assert "failed" in written(console)
     assert ("Traceback" in written(console)) is shown
+
+
+def test_quiet_shows_no_progress(
+    console: PrefectConsoleHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Console(file=console.stream, force_terminal=True, width=100)
+    monkeypatch.setattr(terminal, "_tidied_console", lambda: shared)
+    with shown_progress(quiet=True):
+        RunProgress("1 table")(1, 4, "rows")
+    assert written(console) == ""

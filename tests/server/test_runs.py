@@ -117,6 +117,36 @@ def test_a_run_whose_machine_died_is_crashed_and_the_next_does_only_what_is_left
     assert not list((bench.store / "tmp").iterdir()), "what the dead run was writing"
 
 
+def test_the_page_of_a_run_shows_the_chain_and_its_artifacts(
+    bench: Bench, browser: Browser
+) -> None:
+    """Of the run before: the graph itself is drawn, and can only be looked at."""
+    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+    page.goto(f"{bench.server.url}/runs/flow-run/{bench.last().id}")
+    page.get_by_role("tab", name="Task Runs").click()
+    for name in ("1 table", "3 pack train.bin, val.bin", "6 train proof", "8 report"):
+        page.get_by_role("link", name=name, exact=True).first.wait_for()
+    page.get_by_role("tab", name="Artifacts").click()
+    page.get_by_text("The run's outcome and lineage").first.wait_for()
+    page.goto(f"{bench.server.url}/artifacts/key/report")
+    page.get_by_text("Held-out losses, nats a token").first.wait_for()
+    page.locator("svg[id^=mermaid]").first.wait_for()
+    page.goto(f"{bench.server.url}/artifacts")
+    for key in ("1-table", "3-pack-train-bin-val-bin", "6-train-proof", "8-report"):
+        page.get_by_text(key, exact=True).first.wait_for()
+    page.close()
+
+
+def test_the_form_of_a_deployment_describes_its_parameters(bench: Bench, browser: Browser) -> None:
+    with bench.server.client() as client:
+        deployment = client.read_deployment_by_name("proof/tiny")
+    page = browser.new_page(viewport={"width": 1500, "height": 1400})
+    page.goto(f"{bench.server.url}/deployments/deployment/{deployment.id}/run")
+    for words in ("Training tokens; the recipe's own if empty", "Wall-clock budget of each"):
+        page.get_by_text(words).first.wait_for()
+    page.close()
+
+
 def _logs(bench: Bench) -> str:
     return bench.server.prefect("flow-run", "logs", str(bench.last().id), "--reverse").stdout
 
