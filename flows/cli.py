@@ -19,6 +19,10 @@ Tokens = Annotated[int | None, typer.Option(min=1, help="Training tokens.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of first weights and windows.")]
 Hours = Annotated[float | None, typer.Option(min=0, help="Wall-clock budget of training.")]
 
+Hub = Annotated[
+    str | None,
+    typer.Option(help="Repository to push to, and to go on from.", metavar="OWNER/NAME"),
+]
 Force = Annotated[
     str | None, typer.Option(help="Stage to run again, with all that reads it.", metavar="STAGE")
 ]
@@ -44,11 +48,19 @@ def run(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    hub: Hub = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the whole chain: data, checks, proof, control, report."""
-    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
+    given = {
+        "data": data,
+        "tokens": tokens,
+        "seed": seed,
+        "hours": hours,
+        "force": force,
+        "hub": hub,
+    }
     _launch("proof", store, _told(quiet, verbose), recipe=recipe, **given)
 
 
@@ -62,11 +74,19 @@ def control(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    hub: Hub = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Train the flat control alone."""
-    given = {"data": data, "tokens": tokens, "seed": seed, "hours": hours, "force": force}
+    given = {
+        "data": data,
+        "tokens": tokens,
+        "seed": seed,
+        "hours": hours,
+        "force": force,
+        "hub": hub,
+    }
     _launch("control", store, _told(quiet, verbose), recipe=recipe, **given)
 
 

@@ -3,7 +3,7 @@
 from prefect import flow
 
 from flows.failures import write_failure
-from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
+from flows.parameters import Force, Hours, Hub, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
 from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
@@ -33,6 +33,7 @@ def control(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    hub: Hub = None,
 ) -> Receipt:
     """Train the flat control of a recipe, preparing its data if that is not done.
 
@@ -44,8 +45,11 @@ def control(
         seed: Of first weights, windows and index positions; the recipe's own if empty.
         hours: Wall-clock budget of training, in hours; none if empty.
         force: Stage to run again though it is cached, with all that reads it; none if empty.
+        hub: Repository of the Hub, OWNER/NAME, that the run is pushed to and gone on with from.
     """
-    config, chain = open_run(recipe, store, data=data, tokens=tokens, seed=seed, hours=hours)
+    config, chain = open_run(
+        recipe, store, data=data, tokens=tokens, seed=seed, hours=hours, hub=hub
+    )
     chain = forced(chain, train_control, config, force)
     flat = train_control(chain, config)
     chain.tell_summary()

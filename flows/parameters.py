@@ -13,6 +13,7 @@ from pydantic import Field
 
 from shadow_model.config import RunConfig
 from shadow_model.errors import ConfigError
+from shadow_model.hub.config import HubConfig
 from shadow_model.recipes import load
 from shadow_model.store import Store
 from tasks.chain import Chain
@@ -22,6 +23,7 @@ Order = Callable[[Chain, RunConfig], Any]
 Tokens = Annotated[int | None, Field(ge=1)]
 Seed = Annotated[int | None, Field(ge=0, lt=1 << 31)]
 Hours = Annotated[float | None, Field(gt=0)]
+Hub = Annotated[str | None, Field(pattern=r"^[^/]+/[^/]+$", max_length=200)]
 Force = Annotated[str | None, Field(max_length=64)]
 
 DEFAULT_STORE = ".shadow"
@@ -34,7 +36,12 @@ def bounded_threads() -> Any:
 
 
 def open_run(
-    recipe: str, store: str | None, *, refresh: bool = False, **overrides: Any
+    recipe: str,
+    store: str | None,
+    *,
+    refresh: bool = False,
+    hub: str | None = None,
+    **overrides: Any,
 ) -> tuple[RunConfig, Chain]:
     """Return a recipe's config, with the overrides that are not None, and a chain in the store.
 
@@ -42,7 +49,10 @@ def open_run(
         ConfigError: The recipe is unknown, or a field of it cannot be.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
-    return load(recipe, **given), Chain(Store(store or DEFAULT_STORE), refresh)
+    config = load(recipe, **given)
+    if hub is not None:
+        config = config.replace(hub=HubConfig.parse({"repo": hub}, "hub"))
+    return config, Chain(Store(store or DEFAULT_STORE), refresh, hub=config.hub)
 
 
 def forced(chain: Chain, order: Order, config: RunConfig, stage: str | None) -> Chain:

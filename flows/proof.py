@@ -4,12 +4,13 @@ from prefect import flow
 
 from flows.arms import train_arms
 from flows.failures import write_failure
-from flows.parameters import Force, Hours, Seed, Tokens, bounded_threads, forced, open_run
+from flows.parameters import Force, Hours, Hub, Seed, Tokens, bounded_threads, forced, open_run
 from flows.prepare import prepare_data
 from shadow_model.config import RunConfig
 from shadow_model.receipt import Receipt
 from tasks.chain import Chain
 from tasks.export import export_proof
+from tasks.publish import publish_run
 from tasks.report import make_report, publish_report
 from tasks.smoke import check_model
 from tasks.speed import measure_speed
@@ -42,6 +43,7 @@ def proof(
     seed: Seed = None,
     hours: Hours = None,
     force: Force = None,
+    hub: Hub = None,
 ) -> Receipt:
     """Prove a recipe: train its looped model and the flat control, and report on both.
 
@@ -53,10 +55,15 @@ def proof(
         seed: Of first weights, windows and index positions; the recipe's own if empty.
         hours: Wall-clock budget of each training, in hours; none if empty.
         force: Stage to run again though it is cached, with all that reads it; none if empty.
+        hub: Repository of the Hub, OWNER/NAME, that the run is pushed to and gone on with from.
     """
-    config, chain = open_run(recipe, store, data=data, tokens=tokens, seed=seed, hours=hours)
+    config, chain = open_run(
+        recipe, store, data=data, tokens=tokens, seed=seed, hours=hours, hub=hub
+    )
     chain = forced(chain, prove, config, force)
     report = prove(chain, config)
     publish_report(chain, report)
+    if config.hub is not None:
+        publish_run(chain.store, config.hub, chain.receipts)
     chain.tell_summary()
     return report

@@ -8,6 +8,7 @@ from shadow_model.data.inputs import SourcesConfig
 from shadow_model.data.pack import PackConfig
 from shadow_model.data.remap import RemapConfig
 from shadow_model.generate.config import ExportConfig
+from shadow_model.hub.config import HubConfig
 from shadow_model.report.config import ReportConfig
 from shadow_model.schema import Schema
 from shadow_model.smoke import SmokeConfig
@@ -42,6 +43,7 @@ class RunConfig(Schema):
     )
     export: ExportConfig = Field(ExportConfig(), description="samples of the looped model")
     report: ReportConfig = Field(ReportConfig(), description="the page")
+    hub: HubConfig | None = Field(None, description="where the run is pushed to; null: nowhere")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

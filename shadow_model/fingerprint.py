@@ -27,6 +27,11 @@ CANNOT_CHANGE_RESULTS = frozenset(
         "shadow_model.disk",
         "shadow_model.errors",
         "shadow_model.fingerprint",
+        "shadow_model.hub.card",
+        "shadow_model.hub.checkpoints",
+        "shadow_model.hub.config",
+        "shadow_model.hub.pusher",
+        "shadow_model.hub.repository",
         "shadow_model.locking",
         "shadow_model.progress",
         "shadow_model.receipt",
@@ -46,6 +51,7 @@ CANNOT_CHANGE_RESULTS = frozenset(
         "tasks.locks",
         "tasks.memory",
         "tasks.progress",
+        "tasks.pushing",
         "tasks.stage",
     }
 )

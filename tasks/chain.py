@@ -11,6 +11,7 @@ from typing import Any, ParamSpec
 from prefect import Task, get_run_logger, runtime
 from prefect.utilities.annotations import opaque, quote
 
+from shadow_model.hub.config import HubConfig
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.run_record import RunLog, StageUse, State
 from shadow_model.store import Store
@@ -34,6 +35,7 @@ class Chain:
         rebuilt: Stages and keys of those that were built again on purpose.
         logs: The record of the run under way, by its id, once there is one.
         awaited: Receipts that the next stage waits for though it does not read them.
+        hub: Where trainings under way are pushed to; it changes no result.
     """
 
     store: Store
@@ -44,6 +46,7 @@ class Chain:
     rebuilt: set[tuple[str, str]] = field(default_factory=set)
     logs: dict[str, RunLog] = field(default_factory=dict)
     awaited: tuple[Receipt, ...] = ()
+    hub: HubConfig | None = None
 
     def after(self, *receipts: Receipt) -> "Chain":
         """Return this chain with the next stage waiting for `receipts`, as the graph shows."""
@@ -98,7 +101,7 @@ class Chain:
         if again:
             self.rebuilt.add((identity.stage, identity.key))
             stage.forget_work(self.store, identity)
-        return identity, stage.bind(self.store, again)
+        return identity, stage.bind(self.store, again, self.hub)
 
     def _note(self, uses: Iterable[StageUse]) -> None:
         if ident := runtime.flow_run.id:

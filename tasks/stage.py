@@ -20,6 +20,7 @@ from prefect import Task, get_run_logger, runtime
 from prefect.client.schemas.objects import State, TaskRun
 
 from shadow_model.errors import ShadowError
+from shadow_model.hub.config import HubConfig
 from shadow_model.progress import Progress
 from shadow_model.receipt import Identity, Receipt
 from shadow_model.store import Store
@@ -58,6 +59,7 @@ class Work:
 
     Args:
         resumable: Of a stage that resumes: a folder that outlives a failed attempt.
+        hub: Where work under way may be pushed to.
     """
 
     store: Store
@@ -65,6 +67,7 @@ class Work:
     folder: Path
     progress: Progress
     resumable: Path | None = None
+    hub: HubConfig | None = None
 
     def of(self, receipt: Receipt) -> Path:
         """Return the folder of an earlier stage's outputs."""
@@ -148,15 +151,18 @@ class StageTask(Generic[P]):
         if work and not locks.is_locked(work.name):
             work.forget()
 
-    def bind(self, store: Store, refresh: bool = False) -> Task[P, Receipt]:
+    def bind(
+        self, store: Store, refresh: bool = False, hub: HubConfig | None = None
+    ) -> Task[P, Receipt]:
         """Return the Prefect task that looks in `store` and builds there.
 
         Args:
             refresh: Build again though the outputs are there.
+            hub: Where work under way may be pushed to.
         """
 
         return Task(
-            self._function(store),
+            self._function(store, hub),
             name=self.stage,
             description=inspect.getdoc(self.build),
             task_run_name=self.label,
@@ -167,9 +173,9 @@ class StageTask(Generic[P]):
             **cache_options(store, self.identity),
         )
 
-    def _function(self, store: Store) -> Callable[P, Receipt]:
+    def _function(self, store: Store, hub: HubConfig | None) -> Callable[P, Receipt]:
         def run(*args: P.args, **kwargs: P.kwargs) -> Receipt:
-            return self._run(store, self.inputs(*args, **kwargs))
+            return self._run(store, self.inputs(*args, **kwargs), hub)
 
         run.__signature__ = self._signature()  # type: ignore[attr-defined]
         run.__name__ = run.__qualname__ = self.build.__name__
@@ -180,7 +186,7 @@ class StageTask(Generic[P]):
         _work, *parameters = signature.parameters.values()
         return signature.replace(parameters=parameters, return_annotation=Receipt)
 
-    def _run(self, store: Store, inputs: Mapping[str, Any]) -> Receipt:
+    def _run(self, store: Store, inputs: Mapping[str, Any], hub: HubConfig | None) -> Receipt:
         identity = self.identity(inputs)
         if damage := store.damage(identity):
             get_run_logger().warning("%s is built again: %s", self.label, damage)
@@ -191,7 +197,7 @@ class StageTask(Generic[P]):
             _held(unfinished) as resumable,
             store.build(identity, runtime.flow_run.id, runtime.task_run.id) as build,
         ):
-            work = Work(store, identity, build.folder, RunProgress(self.label), resumable)
+            work = Work(store, identity, build.folder, RunProgress(self.label), resumable, hub)
             build.counts.update(self.build(work, **inputs))  # type: ignore[call-arg]
             if unfinished and (record := unfinished.record()):
                 build.continued = record.continued

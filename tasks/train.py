@@ -18,6 +18,7 @@ from prefect import get_run_logger
 
 from shadow_model.data.bins import PACKED, read_packed
 from shadow_model.errors import ShadowError
+from shadow_model.hub.card import place_of
 from shadow_model.progress import Progress
 from shadow_model.receipt import Receipt
 from shadow_model.report.live import write_live
@@ -30,6 +31,7 @@ from shadow_model.train.telemetry import HELD_OUT, read_metrics
 from shadow_model.train.trainer import TrainJob
 from tasks.child import ChildDiedError, checked_child
 from tasks.environment import gpu, torch_environment
+from tasks.pushing import pushed
 from tasks.stage import DeviceMemoryError, Resuming, Work, stage_task
 
 METRICS = "metrics.jsonl"
@@ -51,11 +53,14 @@ def train_arm(work: Work, table: Receipt, bins: Receipt, arm: ArmConfig) -> Mapp
     job_path = folder / "job.json"
     job_path.write_text(job.model_dump_json(), encoding="utf-8")
     get_run_logger().info("a page to watch it by, from the first evaluation on: %s", page)
-    run_trainer(
-        [sys.executable, "-m", "shadow_model.train.main", str(job_path)],
-        work.progress,
-        lambda: _refresh(folder, work.identity.stage, page),
-    )
+    with pushed(work.hub, folder, place_of(arm.tag, arm.train.seed)) as offer:
+
+        def evaluated() -> None:
+            _refresh(folder, work.identity.stage, page)
+            offer()
+
+        command = [sys.executable, "-m", "shadow_model.train.main", str(job_path)]
+        run_trainer(command, work.progress, evaluated, folder / "run.log")
     _refresh(folder, work.identity.stage, page)
     return _collect(folder, work.folder)
 
@@ -104,7 +109,10 @@ def _nothing() -> None:
 
 
 def run_trainer(
-    command: list[str], progress: Progress, evaluated: Callable[[], None] = _nothing
+    command: list[str],
+    progress: Progress,
+    evaluated: Callable[[], None] = _nothing,
+    log: Path | None = None,
 ) -> None:
     """Run the training process; its lines go to the run's log, its progress to `progress`.
 
@@ -112,6 +120,7 @@ def run_trainer(
         command: What to run.
         progress: Told of updates done.
         evaluated: Called after each held-out evaluation.
+        log: File that the lines go to, too.
 
     Raises:
         ShadowError: It refused its input, or found the disk full.
@@ -120,7 +129,7 @@ def run_trainer(
         TrainerFailedError: It failed for another reason, as it would again.
     """
     try:
-        checked_child(command, _listener(get_run_logger(), progress, evaluated))
+        checked_child(command, _listener(get_run_logger(), progress, evaluated, log))
     except ChildDiedError as error:
         if cause := _cause(error):
             raise cause from error
@@ -142,12 +151,16 @@ def _listener(
     logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
     progress: Progress,
     evaluated: Callable[[], None],
+    log: Path | None,
 ) -> Callable[[str], None]:
     def listen(line: str) -> None:
         if line.startswith(PROGRESS_PREFIX):
             progress(**json.loads(line.removeprefix(PROGRESS_PREFIX)))
         else:
             logger.info("%s", line)
+            if log is not None:
+                with log.open("a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
             if line.startswith(HELD_OUT):
                 evaluated()
 

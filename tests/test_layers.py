@@ -19,6 +19,7 @@ LAYERS = (
         "shadow_model.report",
         "shadow_model.generate",
         "shadow_model.export",
+        "shadow_model.hub",
     ),
     ("shadow_model.train",),
     ("shadow_model.nn",),

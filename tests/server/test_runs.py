@@ -123,12 +123,12 @@ def test_the_page_of_a_run_shows_the_chain_and_its_artifacts(
     """Of the run before: the graph itself is drawn, and can only be looked at."""
     page = browser.new_page(viewport={"width": 1500, "height": 1000})
     page.goto(f"{bench.server.url}/runs/flow-run/{bench.last().id}")
-    page.get_by_role("tab", name="Task Runs").click()
+    page.locator("li.p-tab", has_text="Task Runs").click()
     for name in ("1 table", "3 pack train.bin, val.bin", "6 train proof", "8 report"):
         page.get_by_role("link", name=name, exact=True).first.wait_for()
-    page.get_by_role("tab", name="Artifacts").click()
+    page.locator("li.p-tab", has_text="Artifacts").click()
     page.get_by_text("The run's outcome and lineage").first.wait_for()
-    page.goto(f"{bench.server.url}/artifacts/key/report")
+    page.goto(f"{bench.server.url}/v2/artifacts/key/report")
     page.get_by_text("Held-out losses, nats a token").first.wait_for()
     page.locator("svg[id^=mermaid]").first.wait_for()
     page.goto(f"{bench.server.url}/artifacts")

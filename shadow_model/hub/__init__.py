@@ -1,0 +1,1 @@
+"""Runs on the Hugging Face Hub: pushed while they train, gone on with elsewhere."""
