@@ -22,6 +22,7 @@ LAYERS = (
         "shadow_model.hub",
     ),
     ("shadow_model.train",),
+    ("shadow_model.slab",),
     ("shadow_model.nn",),
     ("shadow_model.data",),
     ("shadow_model.table",),
