@@ -13,6 +13,11 @@ from prefect.testing.utilities import prefect_test_harness
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what waits most, so that other files run beside it."""
+    items.sort(key=lambda item: item.get_closest_marker("server") is None)
+
+
 @pytest.fixture(scope="session")
 def prefect_api() -> Iterator[None]:
     """A Prefect API with its own database, for the session (its start takes seconds)."""
