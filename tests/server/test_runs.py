@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Browser
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterKey,
+    FlowRunFilter,
+    FlowRunFilterId,
+)
 from prefect.client.schemas.objects import FlowRun
 
 from shadow_model.garbage import remove_garbage
@@ -128,7 +133,10 @@ def test_the_page_of_a_run_shows_the_chain_and_its_artifacts(
         page.get_by_role("link", name=name, exact=True).first.wait_for()
     page.locator("li.p-tab", has_text="Artifacts").click()
     page.get_by_text("The run's outcome and lineage").first.wait_for()
-    page.goto(f"{bench.server.url}/v2/artifacts/key/report")
+    with bench.server.client() as client:
+        key = ArtifactFilterKey(any_=["report"])
+        (report, *_) = client.read_artifacts(artifact_filter=ArtifactFilter(key=key))
+    page.goto(f"{bench.server.url}/v2/artifacts/artifact/{report.id}")
     page.get_by_text("Held-out losses, nats a token").first.wait_for()
     page.locator("svg[id^=mermaid]").first.wait_for()
     page.goto(f"{bench.server.url}/artifacts")
