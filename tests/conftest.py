@@ -11,8 +11,6 @@ from prefect.testing.utilities import prefect_test_harness
 
 # before torch is imported: threads only hinder small shapes, and 30-fold on a busy machine
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# sums in one order on all processors that have AVX2: with quantisers, golden values move with it
-os.environ.setdefault("MKL_CBWR", "AVX2")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
